@@ -1,0 +1,42 @@
+"""Every name that is logged, written once. Imports nothing."""
+
+ROUND = "round"
+TEST_ACCURACY = "test/accuracy"
+TEST_LOSS = "test/loss"
+TOP_ACCURACY = "test/top_accuracy"
+TOP_ACCURACY_ROUND = "test/top_accuracy_round"
+FINAL_ACCURACY = "test/final_accuracy"
+FORGETTING = "test/forgetting"
+CLASS_ACCURACY = "test/class_accuracy"  # one value per class, at every evaluation
+TRAIN_LOSS = "train/loss"
+UPDATE_NORM = "update/norm"
+COHORT_SIZE = "cohort/size"  # workers that reported this round
+COHORT = "cohort/workers"  # their ids
+ROUND_SECONDS = "time/round_seconds"
+TOTAL_SECONDS = "time/total_seconds"
+TOTAL_BYTES = "communication/total_bytes"
+
+QP_WORKER_ACTIVE = "qp/worker_active_anchors"
+QP_WORKER_RATIO = "qp/worker_norm_ratio"  # |p~| / |p|, mean over local steps and workers
+QP_WORKER_RESIDUAL = "qp/worker_kkt_residual"
+QP_SERVER_ACTIVE = "qp/server_active_anchors"
+QP_SERVER_RATIO = "qp/server_norm_ratio"
+QP_SERVER_RESIDUAL = "qp/server_kkt_residual"
+QP_FROZEN_TENSORS = "qp/frozen_tensors"
+QP_FALLBACKS = "qp/fallbacks"
+
+MEMORY_SLOTS = "memory/slots_used"
+MEMORY_EVICTIONS = "memory/evictions"
+MEMORY_HITS = "memory/hits"
+MEMORY_MEAN_AGE = "memory/mean_age"
+MEMORY_MAX_AGE = "memory/max_age"
+
+STATUS = "status"  # running | finished | diverged | interrupted
+DIVERGED_ROUND = "diverged_round"
+FINGERPRINT = "fingerprint"
+ROUNDS = "rounds"
+
+
+def to_target(target: float, unit: str) -> str:
+    """Summary key of what it took to reach an accuracy: unit is rounds, bytes or seconds."""
+    return f"to_target/{target:g}/{unit}"

@@ -1,0 +1,102 @@
+"""Declared options: a dataclass field with its help text, its bounds and, where the paper has one, its grid."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fl_platform.errors import UserError, did_you_mean
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] | None = None,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    grid: tuple[Any, ...] | None = None,
+    identity: bool = True,
+) -> Any:
+    """A dataclass field that documents and checks itself.
+
+    ``identity=False`` marks what says where or how a run is carried out, not which experiment it is:
+    such keys do not enter the run id.
+    """
+    metadata = {
+        "help": help,
+        "choices": choices,
+        "at_least": at_least,
+        "above": above,
+        "at_most": at_most,
+        "below": below,
+        "grid": grid,
+        "identity": identity,
+    }
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def group(kind: type[Any], help: str) -> Any:
+    """A dataclass field that holds a nested dataclass of options."""
+    return dataclasses.field(default_factory=kind, metadata={"help": help})
+
+
+def default_of(field: "dataclasses.Field[Any]") -> Any:
+    return field.default_factory() if callable(field.default_factory) else field.default
+
+
+def walk(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]"]]:
+    """Every option of a nested dataclass as (dotted key, field)."""
+    for field in dataclasses.fields(kind):
+        nested = default_of(field)
+        if dataclasses.is_dataclass(nested):
+            yield from walk(type(nested), f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, field
+
+
+_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "at_least": (">=", lambda value, bound: value >= bound),
+    "above": (">", lambda value, bound: value > bound),
+    "at_most": ("<=", lambda value, bound: value <= bound),
+    "below": ("<", lambda value, bound: value < bound),
+}
+
+
+def allowed(field: "dataclasses.Field[Any]") -> str:
+    """What the option admits, in words: ``> 0 and <= 1`` or ``offline | online``."""
+    if choices := field.metadata.get("choices"):
+        return " | ".join(choices)
+    bounds = [f"{sign} {field.metadata[name]:g}" for name, (sign, _) in _BOUNDS.items() if field.metadata.get(name) is not None]
+    return " and ".join(bounds)
+
+
+def check_value(key: str, value: Any, field: "dataclasses.Field[Any]") -> None:
+    """Raise UserError unless ``value`` respects the bounds and choices of its option."""
+    if value is None:
+        return
+    choices = field.metadata.get("choices")
+    if choices and value not in choices:
+        raise UserError(f"{key}={value} is not allowed; allowed: {' | '.join(choices)}{did_you_mean(str(value), choices)}")
+    numbers = [value] if isinstance(value, int | float) else value if isinstance(value, list) else []
+    for number in numbers:
+        if not isinstance(number, int | float) or isinstance(number, bool):
+            continue
+        if not math.isfinite(number) or not all(
+            holds(number, field.metadata[name]) for name, (_, holds) in _BOUNDS.items() if field.metadata.get(name) is not None
+        ):
+            raise UserError(f"{key}={value} is not allowed; it must be {allowed(field) or 'a finite number'}")
+
+
+def check(options: Any, prefix: str = "") -> None:
+    """Check every option of a (nested) dataclass instance."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            check(value, f"{prefix}{field.name}.")
+        elif not isinstance(value, Mapping):
+            check_value(prefix + field.name, value, field)
