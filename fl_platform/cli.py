@@ -1,0 +1,34 @@
+"""The command line: parse, call, exit code."""
+
+import argparse
+import importlib
+import sys
+
+from fl_platform.commands import COMMANDS
+from fl_platform.errors import UserError, did_you_mean
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        return dispatch(words)
+    except UserError as error:
+        print(f"fl_platform: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, went away
+        sys.stderr.close()
+        return 1
+
+
+def dispatch(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="fl_platform", description="Reproducible federated-learning experiments.")
+    parser.add_argument("command", metavar="command", help="; ".join(f"{name}: {text}" for name, text in COMMANDS.items()))
+    if not words or words[0].startswith("-"):
+        parser.parse_args(words or ["--help"])
+    name, *rest = words
+    if name not in COMMANDS:
+        raise UserError(f"unknown command '{name}'; there is {', '.join(COMMANDS)}{did_you_mean(name, COMMANDS)}")
+    module = importlib.import_module(f"fl_platform.commands.{name}")
+    command = argparse.ArgumentParser(prog=f"fl_platform {name}", description=COMMANDS[name])
+    module.configure(command)
+    return int(module.main(command.parse_intermixed_args(rest)))

@@ -1,0 +1,14 @@
+"""One file per command: ``configure(parser)`` declares its arguments, ``main(args)`` returns an exit code.
+
+A command's module is imported only when it is called, so that help and errors come at once.
+"""
+
+COMMANDS = {
+    "run": "one federated run",
+    "config": "print the resolved configuration",
+    "list": "algorithms, data sets, models, presets, memory policies",
+    "data": "find, fetch and inspect data",
+    "doctor": "what this machine has and what is missing",
+    "sweep": "many runs from one W&B sweep YAML",
+    "report": "tables and figures from logs",
+}
