@@ -21,14 +21,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def dispatch(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="fl_platform", description="Reproducible federated-learning experiments.")
-    parser.add_argument("command", metavar="command", help="; ".join(f"{name}: {text}" for name, text in COMMANDS.items()))
+    parser = argparse.ArgumentParser(
+        prog="fl_platform",
+        description="Reproducible federated-learning experiments.",
+        epilog="\n".join(f"  {name:8} {text}" for name, text in COMMANDS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", help="one of the commands below; each has its own --help")
     if not words or words[0].startswith("-"):
         parser.parse_args(words or ["--help"])
     name, *rest = words
     if name not in COMMANDS:
         raise UserError(f"unknown command '{name}'; there is {', '.join(COMMANDS)}{did_you_mean(name, COMMANDS)}")
-    module = importlib.import_module(f"fl_platform.commands.{name}")
-    command = argparse.ArgumentParser(prog=f"fl_platform {name}", description=COMMANDS[name])
-    module.configure(command)
-    return int(module.main(command.parse_intermixed_args(rest)))
+    return int(importlib.import_module(f"fl_platform.commands.{name}").main(rest))

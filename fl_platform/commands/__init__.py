@@ -1,4 +1,4 @@
-"""One file per command: ``configure(parser)`` declares its arguments, ``main(args)`` returns an exit code.
+"""One file per command: ``main(words)`` parses its own arguments and returns an exit code.
 
 A command's module is imported only when it is called, so that help and errors come at once.
 """
