@@ -1,0 +1,231 @@
+"""The contract of an algorithm: a Lightning callback that says only where it differs from FedAvg.
+
+Everything a worker hook sees is stacked over the cohort: ``params`` is (S, d), ``global_params`` (d,), so one
+line reads like the paper's equation and runs for all workers at once. Constructor fields are hyper-parameters
+(command line, W&B config); fields made by ``state()`` are state (checkpoint). Server hooks may write ``self``;
+worker hooks may not, so workers can run in any order and on any rank.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import lightning as L
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fl_platform.config import MemoryConfig, QPConfig
+from fl_platform.errors import UserError, unknown_name
+from fl_platform.flat import Layout, Stack, Vector
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What an algorithm may know about the experiment before the first round."""
+
+    layout: Layout
+    num_workers: int
+    cohort_size: int
+    num_blocks: int
+    seed: int
+    device: torch.device
+    dtype: torch.dtype
+    qp: QPConfig
+    memory: MemoryConfig
+
+
+@dataclass(frozen=True)
+class LocalBatch:
+    """One mini-batch of every worker of the stack, and the networks an objective may run on it.
+
+    weights (S, B) holds mask / count for padded batches and is None when every row is real.
+    """
+
+    labels: Tensor  # (S, B)
+    logits: Tensor  # (S, B, K)
+    features: Tensor | None  # (S, B, F)
+    activations: list[Tensor]  # after each block, (S, B, ...)
+    weights: Tensor | None
+    state: Mapping[str, Stack]
+    global_params: Vector
+    global_buffers: Vector
+    frozen_features: Callable[[Stack | Vector, Stack | Vector], Tensor]
+    """(params, buffers) -> (S, B, F) of that network in evaluation mode, without gradient."""
+    resume_at: Callable[[int, Tensor, Vector], Tensor]
+    """(block, activation, params) -> logits of the blocks from there on in training mode, statistics discarded."""
+
+    def mean(self, values: Tensor) -> Tensor:
+        """(S, B) -> (S,), padding left out."""
+        return values.mean(1) if self.weights is None else (values * self.weights).sum(1)
+
+    def cross_entropy(self, logits: Tensor) -> Tensor:
+        """(S, B, K) -> (S,)."""
+        if self.weights is None and len(logits) == 1:
+            return F.cross_entropy(logits[0], self.labels[0]).unsqueeze(0)
+        return self.mean(F.cross_entropy(logits.flatten(0, 1), self.labels.flatten(), reduction="none").view(self.labels.shape))
+
+
+@dataclass(frozen=True)
+class LocalStep:
+    """Step tau of the stack: everything a descent direction may depend on."""
+
+    index: int
+    params: Stack
+    previous_params: Stack  # x_{tau-1}; x_t itself at tau = 0
+    global_params: Vector
+    gradient: Stack
+    state: Mapping[str, Stack]
+    gradient_at: Callable[[Stack | Vector], Stack]
+    """Gradient of the local objective elsewhere, on the same batch with dropout of its own; statistics discarded."""
+    record: Callable[..., None]
+    """record(name, values, how="mean" | "max" | "sum"): logged once a round, over steps and workers."""
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """A finished stack: what workers may keep or send besides their update."""
+
+    params: Stack
+    buffers: Stack
+    global_params: Vector
+    state: Mapping[str, Stack]
+    local_lr: float
+    local_steps: int
+    full_gradient: Callable[[Vector], Stack]
+    """Gradient over each worker's whole data at one point, in batches."""
+
+    @property
+    def delta(self) -> Stack:
+        return self.global_params - self.params
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What the server receives: ``delta = x_t - x_i`` points downhill, the module subtracts it."""
+
+    round: int
+    workers: np.ndarray
+    delta: Stack
+    weights: Vector  # over this cohort, sums to 1
+    population_weights: Vector  # each worker's share of all N; zero outside the cohort is implied
+    sent: Mapping[str, Stack]
+    global_params: Vector
+
+    def average(self, stack: Stack) -> Vector:
+        """avg_S: the cohort's weighted mean."""
+        return self.weights @ stack
+
+    def population_sum(self, stack: Stack) -> Vector:
+        """Sum of q_i v_i over the cohort: how an average over all N workers changes."""
+        return self.population_weights @ stack
+
+
+_registry: dict[str, type["Algorithm"]] = {}
+
+
+def state() -> Any:
+    """A field that is not a hyper-parameter: allocated in ``prepare``, written by server hooks, saved."""
+    return field(init=False, default=None, repr=False)
+
+
+@dataclass(eq=False)
+class Algorithm(L.Callback):
+    """FedAvg's rules, each open to be replaced. A subclass with ``name=...`` is registered under it."""
+
+    name: ClassVar[str]
+    label: ClassVar[str]  # as printed in tables
+    kind: ClassVar[str] = "worker"  # worker | server | both: where it departs from FedAvg
+    downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker a round
+    uploads: ClassVar[int] = 1
+    keeps: ClassVar[dict[str, str]] = {}
+    """Per-worker state: name -> what a worker that was never sampled has: zeros | global_params | global_buffers."""
+    sends: ClassVar[tuple[str, ...]] = ()
+    """Names of ``finish_local`` that go to the server."""
+    uses: ClassVar[tuple[str, ...]] = ()
+    """Config groups that change this method's result (``qp``, ``memory``); the others do not enter its run id."""
+
+    def __init_subclass__(cls, name: str | None = None, label: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if name is None:
+            return
+        if name in _registry:
+            raise ValueError(f"an algorithm named '{name}' is registered already")
+        cls.name, cls.label = name, label or name
+        _registry[name] = cls
+
+    def prepare(self, federation: Federation) -> None:
+        """Check hyper-parameters against the federation and allocate server state."""
+
+    def begin_round(self, workers: np.ndarray, round: int) -> None:
+        """Server, before training: the workers that will report, in sampling order."""
+
+    def local_loss(self, batch: LocalBatch) -> Tensor:
+        """Workers: the objective of each worker on its batch, (S,)."""
+        return batch.cross_entropy(batch.logits)
+
+    def local_direction(self, step: LocalStep) -> Stack:
+        """Workers: x_{tau+1} = x_tau - local_lr * direction."""
+        return step.gradient
+
+    def finish_local(self, run: LocalRun) -> dict[str, Stack]:
+        """Workers, after their last step: values for every name in ``keeps`` and ``sends``."""
+        return {}
+
+    def server_direction(self, updates: Updates) -> Vector:
+        """Server: x_{t+1} = x_t - server_lr * direction."""
+        return updates.average(updates.delta)
+
+    def diagnostics(self) -> dict[str, float]:
+        """Figures of the last server step, logged with the round."""
+        return {}
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        # Lightning restores a checkpoint after setup: state must be allocated here or resuming would wipe it
+        self.prepare(pl_module.federation(trainer.strategy.root_device))  # type: ignore[operator]
+
+    @property
+    def state_key(self) -> str:
+        return f"algorithm:{self.name}"
+
+    def state_dict(self) -> dict[str, Any]:
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if not f.init}
+        return {name: value.state_dict() if hasattr(value, "state_dict") else value for name, value in values.items()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for name, saved in state_dict.items():
+            current = getattr(self, name)
+            if hasattr(current, "load_state_dict"):
+                current.load_state_dict(saved)
+            else:
+                setattr(self, name, saved.to(current.device) if isinstance(current, Tensor) else saved)
+
+
+def hyper_parameters(kind: type[Algorithm]) -> list["dataclasses.Field[Any]"]:
+    return [f for f in dataclasses.fields(kind) if f.init]
+
+
+def names() -> list[str]:
+    return sorted(_registry)
+
+
+def get(name: str) -> type[Algorithm]:
+    if name not in _registry:
+        raise unknown_name("algorithm.name", name, _registry)
+    return _registry[name]
+
+
+def owners(field_name: str) -> list[str]:
+    """The algorithms that have a hyper-parameter of this name."""
+    return [name for name in names() if any(f.name == field_name for f in hyper_parameters(_registry[name]))]
+
+
+def the_algorithm(trainer: L.Trainer) -> Algorithm:
+    """The one algorithm among the Trainer's callbacks."""
+    found = [callback for callback in trainer.callbacks if isinstance(callback, Algorithm)]  # type: ignore[attr-defined]
+    if len(found) != 1:
+        listed = ", ".join(algorithm.name for algorithm in found) or "none"
+        raise UserError(f"the Trainer needs exactly one algorithm among its callbacks, found {listed}; pass for example Trainer(callbacks=[FedAvg()])")
+    return found[0]

@@ -1,0 +1,153 @@
+"""Layers that can be told about the batch they see: padding, dropout keys, what to do with running statistics.
+
+A network is run in two ways: for one worker, and for a stack of workers whose batches are padded to one
+length. What differs is carried by the active ``Pass``; outside any pass the layers are PyTorch's own.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fl_platform import noise
+
+
+@dataclass
+class Pass:
+    """One forward pass of one worker.
+
+    mask: (B,) False for padding, None when every row is real. key: scalar int64 dropout key.
+    """
+
+    train: bool
+    mask: Tensor | None = None
+    key: Tensor | None = None
+    updates_statistics: bool = False
+    features: Tensor | None = None
+    dropout_layers: int = field(default=0)
+
+
+_active: ContextVar[Pass | None] = ContextVar("pass", default=None)
+
+
+@contextmanager
+def running(forward_pass: Pass) -> Iterator[Pass]:
+    token = _active.set(forward_pass)
+    try:
+        yield forward_pass
+    finally:
+        _active.reset(token)
+
+
+class BatchNorm(nn.Module):
+    """BatchNorm over any number of positions, with per-worker statistics that leave padding out (no batch counter)."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, channels: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = _active.get() or Pass(train=self.training, updates_statistics=True)
+        if not active.train:
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        if active.mask is not None:
+            return self._masked(x, active.mask, active.updates_statistics)
+        statistics = (self.running_mean, self.running_var) if active.updates_statistics else (None, None)
+        return F.batch_norm(x, *statistics, self.weight, self.bias, True, self.momentum, self.eps)
+
+    def _masked(self, x: Tensor, mask: Tensor, update: bool) -> Tensor:
+        over = [0, *range(2, x.dim())]
+        mask = mask.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
+        positions = x[0, 0].numel()
+        count = (mask.sum() * positions).clamp(min=1)  # a chunk may hold no sample of this worker
+        mean = (x * mask).sum(over) / count
+        shape = (1, -1, *[1] * (x.dim() - 2))
+        centred = x - mean.view(shape)
+        variance = (centred.square() * mask).sum(over) / count
+        if update:
+            unbiased = variance.detach() * (count / (count - 1).clamp(min=1))
+            self.running_mean.mul_(1 - self.momentum).add_(mean.detach() * self.momentum)
+            self.running_var.mul_(1 - self.momentum).add_(unbiased * self.momentum)
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        return centred * scale.view(shape) + self.bias.view(shape)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.numel()}, momentum={self.momentum}, eps={self.eps}"
+
+
+class Dropout(nn.Module):
+    """Dropout whose mask is a function of the pass's key: the same alone, stacked and padded."""
+
+    def __init__(self, probability: float = 0.5) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = _active.get()
+        if active is None:
+            return F.dropout(x, self.probability, self.training)
+        if not active.train:
+            return x
+        if active.key is None:
+            raise RuntimeError("a training pass through dropout needs a key")
+        keep = noise.keep_mask(active.key, x.numel(), self.probability, stream=active.dropout_layers)
+        active.dropout_layers += 1
+        return x * keep.view(x.shape) / (1 - self.probability)
+
+
+class Features(nn.Module):
+    """Marks the representation: the input of the last linear layer, before dropout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if (active := _active.get()) is not None:
+            active.features = x
+        return x
+
+
+class Residual(nn.Module):
+    """relu(body(x) + shortcut(x))."""
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.body, self.shortcut = body, shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.body(x) + self.shortcut(x))
+
+
+def norm_layer(kind: str, channels: int) -> nn.Module:
+    """model.norm: the paper's BatchNorm, GroupNorm (32 groups or the largest divisor below), or none."""
+    if kind == "batch":
+        return BatchNorm(channels)
+    if kind == "group":
+        groups = next(g for g in range(min(32, channels), 0, -1) if channels % g == 0)
+        return nn.GroupNorm(groups, channels)
+    return nn.Identity()
+
+
+def adopt(module: nn.Module) -> None:
+    """Make a user's module fit for stacking: its BatchNorm and Dropout layers become ours, with their values."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+            if not (child.affine and child.track_running_stats and child.momentum is not None):
+                raise ValueError(f"BatchNorm layer '{name}' must be affine, with running statistics and a momentum")
+            ours = BatchNorm(child.num_features, child.momentum, child.eps)
+            ours.load_state_dict({key: value for key, value in child.state_dict().items() if key != "num_batches_tracked"})
+            setattr(module, name, ours)
+        elif isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d):
+            setattr(module, name, Dropout(child.p))
+        else:
+            adopt(child)

@@ -1,0 +1,103 @@
+"""A network as a function of flat parameters, for one worker or for a stack of workers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fl_platform.flat import Binding, Layout, Stack, Vector
+from fl_platform.models.layers import Features, Pass, running
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a forward pass leaves: logits, the representation, and the activation after each block that ran."""
+
+    logits: Tensor
+    features: Tensor | None
+    activations: list[Tensor]
+
+
+class Network:
+    """The skeleton of a model; its weights are arguments.
+
+    ``single`` runs one worker without a stack dimension; ``stacked`` runs S workers at once through torch.vmap,
+    with batches padded to one length. A parameter argument without a stack dimension is shared by all workers.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.blocks: list[nn.Module] = list(module) if isinstance(module, nn.Sequential) else [module]
+        if not any(isinstance(child, Features) for child in module.modules()):
+            tap_last_linear(module)
+        self._binding = Binding(module)
+        self.initial_params, self.initial_buffers = self._binding.read()
+
+    @property
+    def parameters(self) -> Layout:
+        return self._binding.parameters
+
+    @property
+    def buffers(self) -> Layout:
+        return self._binding.buffers
+
+    def single(self, params: Vector, buffers: Vector, x: Tensor, forward_pass: Pass, first: int = 0) -> Output:
+        """One worker: params (d,), buffers (b,), x (B, ...); starts at block ``first``."""
+        self._binding.bind(self.parameters.views(params), self.buffers.views(buffers))
+        activations = []
+        with running(forward_pass):
+            for block in self.blocks[first:]:
+                x = block(x)
+                activations.append(x)
+        return Output(x, forward_pass.features, activations)
+
+    def stacked(
+        self,
+        params: Stack | Vector,
+        buffers: Stack | Vector,
+        x: Tensor,
+        mask: Tensor | None,
+        keys: Tensor | None,
+        *,
+        train: bool,
+        updates_statistics: bool = False,
+        first: int = 0,
+    ) -> Output:
+        """S workers: x (S, B, ...), mask (S, B) or None, keys (S,); params and buffers stacked or shared."""
+
+        def one_worker(
+            parameters: list[Tensor], buffers: list[Tensor], x: Tensor, mask: Tensor | None, key: Tensor | None
+        ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+            self._binding.bind(parameters, buffers)
+            forward_pass = Pass(train, mask, key, updates_statistics)
+            activations = []
+            with running(forward_pass):
+                for block in self.blocks[first:]:
+                    x = block(x)
+                    activations.append(x)
+            return x, forward_pass.features, activations
+
+        def axis(value: Tensor | None, stacked_rank: int) -> int | None:
+            return 0 if value is not None and value.dim() == stacked_rank else None
+
+        run: Callable[..., tuple[Tensor, Tensor | None, list[Tensor]]] = torch.vmap(
+            one_worker, in_dims=(axis(params, 2), axis(buffers, 2), 0, axis(mask, 2), axis(keys, 1))
+        )
+        return Output(*run(self.parameters.views(params), self.buffers.views(buffers), x, mask, keys))
+
+    def export(self, params: Vector, buffers: Vector) -> nn.Module:
+        """The module with these values in ordinary parameters and buffers, for use outside the platform."""
+        self._binding.bind(
+            [nn.Parameter(view.detach().clone()) for view in self.parameters.views(params)],
+            [view.detach().clone() for view in self.buffers.views(buffers)],
+        )
+        return self.module
+
+
+def tap_last_linear(module: nn.Module) -> None:
+    """A module that does not say what its representation is: take the input of its last linear layer."""
+    linear = [child for child in module.modules() if isinstance(child, nn.Linear)]
+    if linear:
+        tap = Features()
+        linear[-1].register_forward_pre_hook(lambda _, inputs: (tap(inputs[0]), *inputs[1:]))
