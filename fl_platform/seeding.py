@@ -27,3 +27,12 @@ def torch_generator(seed: int, *path: str | int) -> "torch.Generator":
     import torch
 
     return torch.Generator().manual_seed(key(seed, *path, bits=56))
+
+
+def stream_keys(steps: int, workers: np.ndarray, seed: int, *path: str | int) -> np.ndarray:
+    """(steps, S) int64 keys for ``noise``, one per local step and worker of a round."""
+    counter = np.arange(steps, dtype=np.uint64)[:, None] << np.uint64(40)
+    mixed = (counter + workers.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(key(seed, *path))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return (mixed ^ (mixed >> np.uint64(31))).astype(np.int64)

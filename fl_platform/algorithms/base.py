@@ -9,6 +9,7 @@ worker hooks may not, so workers can run in any order and on any rank.
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import lightning as L
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fl_platform.config import MemoryConfig, QPConfig
+from fl_platform.config import Config, MemoryConfig, QPConfig
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.flat import Layout, Stack, Vector
 
@@ -114,6 +115,11 @@ class Updates:
     sent: Mapping[str, Stack]
     global_params: Vector
 
+    @cached_property
+    def mean_delta(self) -> Vector:
+        """avg_S(x_t - x_i)."""
+        return self.average(self.delta)
+
     def average(self, stack: Stack) -> Vector:
         """avg_S: the cohort's weighted mean."""
         return self.weights @ stack
@@ -156,8 +162,11 @@ class Algorithm(L.Callback):
         cls.name, cls.label = name, label or name
         _registry[name] = cls
 
+    def check(self, config: Config) -> None:
+        """Raise UserError for hyper-parameters that do not fit the rest of the configuration."""
+
     def prepare(self, federation: Federation) -> None:
-        """Check hyper-parameters against the federation and allocate server state."""
+        """Allocate server state."""
 
     def begin_round(self, workers: np.ndarray, round: int) -> None:
         """Server, before training: the workers that will report, in sampling order."""
@@ -176,7 +185,7 @@ class Algorithm(L.Callback):
 
     def server_direction(self, updates: Updates) -> Vector:
         """Server: x_{t+1} = x_t - server_lr * direction."""
-        return updates.average(updates.delta)
+        return updates.mean_delta
 
     def diagnostics(self) -> dict[str, float]:
         """Figures of the last server step, logged with the round."""

@@ -88,3 +88,9 @@ def check_output(name: str, module: nn.Module, shape: Shape, num_classes: int) -
         module.train(was_training)
     if tuple(output.shape) != (2, num_classes):
         raise UserError(f"model.name={name} gives outputs of shape {tuple(output.shape[1:])} for {num_classes} classes")
+
+
+def check_name(name: str) -> None:
+    """Raise UserError unless the name is registered or could be a dotted path."""
+    if name not in _architectures and "." not in name:
+        raise unknown_name("model.name", name, _architectures)

@@ -16,7 +16,7 @@ from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.flat import Stack, Vector
 from fl_platform.models.network import Network, Output
-from fl_platform.seeding import key
+from fl_platform.seeding import stream_keys
 
 PASS_STRIDE = 0x5851F42D4C957F2D  # odd: the dropout keys of the passes of one step differ in every bit position
 
@@ -124,9 +124,8 @@ class LocalTraining:
                 record=records.record,
             )
             direction = self.algorithm.local_direction(step)
-            if previous is params:
-                previous = params.clone()
-            previous, params, spare = params, torch.add(params, direction, alpha=-self.local_lr, out=spare), previous
+            room = previous if index else spare  # x_{tau-1} is not needed any more
+            previous, params = params, torch.add(params, direction, alpha=-self.local_lr, out=room)
             losses.append(loss)
             passes += objective.passes
         run = LocalRun(
@@ -142,22 +141,25 @@ class LocalTraining:
         return LocalResult(params, buffers, torch.stack(losses).mean(0), outcome, records, passes)
 
     def _batches(self, plan: BatchPlan, round: int, workers: np.ndarray, purpose: str) -> "list[Batch]":
-        """The plan's batches with their dropout and augmentation keys, moved to the device at once."""
+        """The plan's batches with their keys, each cut to the longest in its step, moved to the device at once."""
         device = self.images.device
-        steps = range(len(plan.indices))
-        keys = torch.tensor(
-            [[key(self.seed, purpose, round, step, int(worker), bits=56) for worker in workers] for step in steps]
-        ).to(device)
+        keys = torch.from_numpy(stream_keys(len(plan.indices), workers, self.seed, purpose, round)).to(device)
         indices = torch.from_numpy(plan.indices).to(device)
-        padded = bool((plan.counts != plan.indices.shape[2]).any())
-        counts = torch.from_numpy(plan.counts).to(device) if padded else None
-        return [Batch(indices[i], keys[i], None if counts is None else counts[i]) for i in steps]
+        counts = torch.from_numpy(plan.counts).to(device)
+        batches = []
+        for step, lengths in enumerate(plan.counts):
+            width = lengths.max()
+            padded = lengths.min() < width
+            batches.append(Batch(indices[step, :, :width], keys[step], counts[step] if padded else None))
+        return batches
 
     def _full_gradient(self, job: Job, at: Vector) -> Stack:
         """Batch gradients over a worker's whole data, weighted by batch size; training mode, statistics untouched."""
         total = torch.zeros(len(job.workers), at.numel(), dtype=at.dtype, device=at.device)
         samples = torch.zeros(len(job.workers), 1, dtype=at.dtype, device=at.device)
         for number, plan in enumerate(self.streams.full_pass(job.workers)):
+            if not plan.counts.any():  # a stack of one whose worker has no more data
+                continue
             [batch] = self._batches(plan, job.round, job.workers, f"full{number}")
             counts = torch.from_numpy(plan.counts[0]).to(at)[:, None]
             total += counts * Objective(self, job, batch).gradient_at(at)

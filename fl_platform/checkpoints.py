@@ -1,0 +1,100 @@
+"""Checkpoints that are complete or absent: written aside, named by their content, then moved into place."""
+
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.plugins.io import CheckpointIO
+
+from fl_platform.errors import UserError
+
+KEPT = 2
+_NAME = re.compile(r"round-(\d+)-([0-9a-f]{16})\.ckpt")
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Saves to ``round-<n>-<digest>.ckpt``: a file whose content does not match its name is never loaded."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        directory = Path(path)
+        directory.mkdir(parents=True, exist_ok=True)
+        partial = directory / f".partial-{os.getpid()}"
+        try:
+            with open(partial, "wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, directory / f"round-{checkpoint['epoch'] + 1:06d}-{digest(partial)}.ckpt")
+        finally:
+            partial.unlink(missing_ok=True)
+        sync_directory(directory)
+        for _, old in sorted_checkpoints(directory)[KEPT:]:
+            old.unlink(missing_ok=True)
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return loaded
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+class RoundCheckpoint(Checkpoint):
+    """Saves every few rounds and whenever the run ends, after the round has been logged."""
+
+    def __init__(self, directory: Path, every: int) -> None:
+        self.directory, self.every = directory, every
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        round = trainer.current_epoch + 1
+        if (self.every and round % self.every == 0) or trainer.should_stop or round == trainer.max_epochs:
+            trainer.save_checkpoint(self.directory)
+
+
+def digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sorted_checkpoints(directory: Path) -> list[tuple[int, Path]]:
+    """(round, file), the newest first."""
+    found = [(_NAME.fullmatch(path.name), path) for path in directory.glob("round-*.ckpt")]
+    return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+
+
+def newest_valid(directory: Path) -> Path | None:
+    """The newest checkpoint whose content matches its name; damaged ones are named and passed over."""
+    for _, path in sorted_checkpoints(directory):
+        if is_valid(path):
+            return path
+        print(f"checkpoint {path} is damaged; falling back to the one before", file=sys.stderr)
+    return None
+
+
+def is_valid(path: Path) -> bool:
+    match = _NAME.fullmatch(path.name)
+    return match is not None and digest(path) == match[2]
+
+
+def check_valid(path: Path) -> Path:
+    if not path.is_file():
+        raise UserError(f"--resume {path}: no such checkpoint")
+    if not is_valid(path):
+        raise UserError(f"--resume {path}: the file is damaged or was renamed; its content does not match its name")
+    return path

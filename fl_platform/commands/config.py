@@ -1,0 +1,23 @@
+"""``config``: print the resolved configuration."""
+
+import argparse
+from pathlib import Path
+
+import yaml
+
+from fl_platform.config import compose, to_dict
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="fl_platform config", description="The configuration a run with these keys would have, and its run id.")
+    parser.add_argument("keys", nargs="*", metavar="key=value")
+    parser.add_argument("--config", action="append", type=Path, default=[], metavar="FILE")
+    args = parser.parse_intermixed_args(words)
+
+    config = compose(args.keys, args.config)
+    from fl_platform.experiment import group_id, resolve, run_id
+
+    config = resolve(config)
+    print(yaml.safe_dump(to_dict(config), sort_keys=False), end="")
+    print(f"# run {run_id(config)}, group {group_id(config)}")
+    return 0

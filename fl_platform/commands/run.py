@@ -1,0 +1,88 @@
+"""``run``: one federated run, fresh or resumed."""
+
+import argparse
+import json
+from pathlib import Path
+
+from fl_platform.config import Config, compose, from_given, parse_file, parse_words
+from fl_platform.errors import UserError
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="fl_platform run",
+        description="One federated run. Keys are listed by `fl_platform config`.",
+        epilog="example: fl_platform run data.name=mnist algorithm.name=fedprox algorithm.mu=0.1 num_rounds=50",
+    )
+    parser.add_argument("keys", nargs="*", metavar="key=value", help="what to change from the defaults")
+    parser.add_argument("--config", action="append", type=Path, default=[], metavar="FILE", help="YAML of keys; may repeat")
+    parser.add_argument("--resume", metavar="RUN_ID_OR_PATH", help="continue from a run's newest checkpoint, or from this one")
+    parser.add_argument("--skip-finished", action="store_true", help="return the stored result of a finished run")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
+    args = parser.parse_intermixed_args(words)
+
+    config, checkpoint = (from_checkpoint(args.resume, args.keys) if args.resume else (compose(args.keys, args.config), None))
+
+    from fl_platform import keys
+    from fl_platform.experiment import resolve, run_id
+    from fl_platform.launch import Result, launch, say
+    from fl_platform.run_directory import RunDirectory, write_atomically
+
+    config = resolve(config)
+    identifier = run_id(config)
+    files = RunDirectory(Path(config.output.dir), identifier)
+    stored = files.result()
+    if args.skip_finished and stored and stored[keys.STATUS] == "finished":
+        say(f"run {identifier} is finished already")
+        result = Result(stored, None)
+    else:
+        if not args.resume and stored is None and files.newest_checkpoint():
+            say(f"an unfinished attempt exists; to continue it instead: fl_platform run --resume {identifier}")
+        result = launch(config, checkpoint)
+    if result.wandb_directory is not None:
+        say(f"W&B directory: {result.wandb_directory}")
+    if result.summary[keys.STATUS] == "interrupted":
+        say(f"to resume: fl_platform run --resume {identifier} output.dir={config.output.dir}")
+    if args.json:
+        write_atomically(args.json, json.dumps(result.summary, indent=1) + "\n")
+    print(result.last_line(), flush=True)
+    return result.exit_code
+
+
+def from_checkpoint(target: str, words: list[str]) -> tuple[Config, Path]:
+    """The configuration and checkpoint of a run id below output.dir, or of a checkpoint file."""
+    from fl_platform.checkpoints import check_valid
+    from fl_platform.run_directory import RunDirectory
+
+    given = parse_words(words)
+    refuse_changes(words)
+    output = Path(from_given(given).output.dir)
+    if Path(target).suffix == ".ckpt":
+        checkpoint = check_valid(Path(target))
+        run_path = checkpoint.parents[3]
+    else:
+        run_path = Path(target) if Path(target).is_dir() else output / target
+        found = RunDirectory(run_path.parent, run_path.name).newest_checkpoint()
+        if found is None:
+            raise UserError(f"--resume {target}: no checkpoint below {run_path}; allowed: a run id in output.dir, a run directory or a .ckpt file")
+        checkpoint = found
+    saved = parse_file(run_path / "config.yaml")
+    saved.merge_with(given)
+    saved.merge_with(parse_words([f"output.dir={run_path.parent}"]))
+    return from_given(saved), checkpoint
+
+
+def refuse_changes(words: list[str]) -> None:
+    """Only keys that do not say which experiment this is may be given with --resume."""
+    from fl_platform.config import known_keys
+
+    options = known_keys()
+    for word in words:
+        key = word.partition("=")[0]
+        option = options.get(key)
+        if key.startswith("trainer."):
+            continue
+        if option is None or option.metadata["identity"]:
+            raise UserError(f"--resume with {word}: this would be another experiment; only keys such as threads, device, engine or tracking.mode may change")
+
+

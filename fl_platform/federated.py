@@ -1,0 +1,249 @@
+"""FederatedModule: a LightningModule whose training step is one federated round.
+
+One cohort per epoch, so Lightning's ``current_epoch`` is the round; the server steps inside ``training_step``
+because validation runs before ``on_train_epoch_end`` and must see the new model.
+"""
+
+import hashlib
+import json
+import math
+import time
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fl_platform import keys
+from fl_platform.algorithms.base import Federation, Updates, the_algorithm
+from fl_platform.config import Config
+from fl_platform.data.datasets import Dataset
+from fl_platform.data.image_set import ImageSet
+from fl_platform.data.images import Images
+from fl_platform.data.partition import Partition
+from fl_platform.data.streams import BatchStreams
+from fl_platform.metrics import Scoreboard, class_accuracy
+from fl_platform.models.layers import Pass
+from fl_platform.models.network import Network
+from fl_platform.workers.engines import Engine, choose_engine
+from fl_platform.workers.pool import WorkerPool
+from fl_platform.workers.state import WorkerStates
+from fl_platform.workers.training import Job, LocalResult, LocalTraining
+
+EVALUATION_BATCH = 500  # images a forward pass: the activations of the paper's networks stay in the CPU's cache
+
+
+class FederatedModule(L.LightningModule):
+    """The server: global model, worker pool, scoreboard; it finds its algorithm among the Trainer's callbacks."""
+
+    global_params: Tensor
+    global_buffers: Tensor
+
+    def __init__(
+        self,
+        config: Config,
+        dataset: Dataset,
+        network: Network,
+        train_set: ImageSet,
+        test_set: ImageSet,
+        partition: Partition,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.config, self.dataset, self.network = config, dataset, network
+        self._sets = (train_set, test_set)
+        self.sizes = partition.sizes
+        self.streams = BatchStreams(partition, config.batch_size, config.seed)
+        self.pool = WorkerPool(config.num_workers, config.cohort_size, config.availability, config.seed)
+        self.scoreboard = Scoreboard(list(config.evaluation.targets or []))
+        self.history: list[dict[str, Any]] = []
+        dtype = getattr(torch, config.precision)
+        self.register_buffer("global_params", network.initial_params.to(dtype))
+        self.register_buffer("global_buffers", network.initial_buffers.to(dtype))
+        self._row: dict[str, Any] = {}
+
+    def federation(self, device: torch.device) -> Federation:
+        return Federation(
+            layout=self.network.parameters,
+            num_workers=self.config.num_workers,
+            cohort_size=self.config.cohort_size,
+            num_blocks=len(self.network.blocks),
+            seed=self.config.seed,
+            device=device,
+            dtype=self.global_params.dtype,
+            qp=self.config.qp,
+            memory=self.config.memory,
+        )
+
+    def setup(self, stage: str) -> None:
+        device = self.trainer.strategy.root_device
+        self.algorithm = the_algorithm(self.trainer)
+        self.train_images, self.test_images = (
+            Images(images, self.dataset, device, self.global_params.dtype) for images in self._sets
+        )
+        keeps = dict(self.algorithm.keeps)
+        if self.config.buffers == "local":
+            keeps["running_statistics"] = "global_buffers"
+        self.states = WorkerStates(keeps, torch.device(self.config.state.device or device))
+        engine = choose_engine(self.config.engine, device, self.config.model.name or "")
+        self.engine = Engine(engine, self.network, self.local_training)
+
+    def local_training(self, executor: Any) -> LocalTraining:
+        return LocalTraining(
+            executor,
+            self.algorithm,
+            self.train_images,
+            self.streams,
+            local_lr=self.config.local_lr,
+            local_steps=self.config.local_steps,
+            seed=self.config.seed,
+        )
+
+    def configure_optimizers(self) -> None:
+        return None
+
+    def train_dataloader(self) -> list[int]:
+        return [0]  # one batch an epoch: the round itself
+
+    def val_dataloader(self) -> list[int]:
+        return [0]
+
+    # --- one round ---
+
+    @property
+    def round(self) -> int:
+        """1-based, as the paper counts."""
+        return self.current_epoch + 1
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        started = time.perf_counter()
+        cohort = self.pool.sample(self.round)
+        self._row = {keys.ROUND: self.round, keys.COHORT_SIZE: len(cohort.reporting), keys.COHORT: cohort.reporting.tolist()}
+        if len(cohort.reporting):
+            self._federated_round(cohort.reporting)
+        self.scoreboard.total_bytes += self._round_bytes(len(cohort.sampled), len(cohort.reporting))
+        seconds = time.perf_counter() - started
+        self.scoreboard.total_seconds += seconds
+        self._row |= {
+            keys.ROUND_SECONDS: seconds,
+            keys.TOTAL_SECONDS: self.scoreboard.total_seconds,
+            keys.TOTAL_BYTES: self.scoreboard.total_bytes,
+        }
+
+    def _federated_round(self, workers: np.ndarray) -> None:
+        self.algorithm.begin_round(workers, self.round)
+        given = {"global_params": self.global_params, "global_buffers": self.global_buffers}
+        state = self.states.gather(workers, given)
+        job = Job(
+            round=self.round,
+            workers=workers,
+            plan=self.streams.draw(workers, self.config.local_steps),
+            global_params=self.global_params,
+            global_buffers=self.global_buffers,
+            buffers=state.pop("running_statistics", self.global_buffers),
+            state=state,
+        )
+        result = self.engine.train(job)
+        self._server_step(workers, result)
+
+    def _server_step(self, workers: np.ndarray, result: LocalResult) -> None:
+        sizes = torch.from_numpy(self.sizes[workers]).to(self.global_params)
+        uniform = self.config.aggregation == "uniform"
+        updates = Updates(
+            round=self.round,
+            workers=workers,
+            delta=self.global_params - result.params,
+            weights=torch.full_like(sizes, 1 / len(workers)) if uniform else sizes / sizes.sum(),
+            population_weights=torch.full_like(sizes, 1 / self.config.num_workers) if uniform else sizes / float(self.sizes.sum()),
+            sent={name: result.outcome[name] for name in self.algorithm.sends},
+            global_params=self.global_params,
+        )
+        norm = float(torch.linalg.vector_norm(updates.mean_delta))
+        self._row |= {keys.TRAIN_LOSS: float(result.loss.mean()), keys.UPDATE_NORM: norm, **result.records.reduced()}
+        if not math.isfinite(norm):  # nothing may reach the projection or an average: the round is not applied
+            self._diverge()
+            return
+        direction = self.algorithm.server_direction(updates)
+        self.global_params.sub_(direction, alpha=self.config.server_lr)
+        self._row |= self.algorithm.diagnostics()
+        kept = {name: result.outcome[name] for name in self.algorithm.keeps}
+        if self.config.buffers == "local":
+            kept["running_statistics"] = result.buffers
+        self.states.scatter(workers, kept)
+        if self.config.buffers != "server":
+            self.global_buffers.copy_(updates.average(result.buffers))
+        if not bool(torch.isfinite(self.global_params.sum())):
+            self._diverge()
+
+    def _diverge(self) -> None:
+        self.scoreboard.diverged_round = self.round
+        self.trainer.should_stop = True
+
+    def _round_bytes(self, sampled: int, reporting: int) -> int:
+        """Models down to every sampled worker, updates up from those that report; statistics travel when averaged."""
+        vector = self.global_params.numel() * self.global_params.element_size()
+        statistics = self.global_buffers.numel() * self.global_buffers.element_size() if self.config.buffers == "average" else 0
+        down, up = self.algorithm.downloads, self.algorithm.uploads
+        return sampled * (down * vector + statistics) + reporting * (up * vector + statistics)
+
+    # --- evaluation and logging ---
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        if self.scoreboard.diverged_round is not None or not self.is_due(self.round):
+            return
+        loss, correct, total = self.evaluate()
+        accuracy = float(correct.sum() / total.sum())
+        self._row |= self.scoreboard.evaluated(self.round, accuracy, class_accuracy(correct, total)) | {keys.TEST_LOSS: loss}
+
+    def is_due(self, round: int) -> bool:
+        """Evaluated rounds are the first, every ``evaluation.every`` from it, and the last."""
+        every = self.config.evaluation.every or 1
+        return (round - 1) % every == 0 or round == self.config.num_rounds or self.trainer.should_stop
+
+    @torch.no_grad()
+    def evaluate(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """Mean loss, and per class the correct and all samples, of the global model on the whole test set."""
+        images, labels = self.test_images.whole(), self.test_images.all_labels
+        logits = torch.cat(
+            [
+                self.network.single(self.global_params, self.global_buffers, chunk, Pass(train=False)).logits
+                for chunk in images.split(EVALUATION_BATCH)
+            ]
+        )
+        hits = labels[logits.argmax(1) == labels]
+        correct = torch.bincount(hits, minlength=self.dataset.num_classes)
+        total = torch.bincount(labels, minlength=self.dataset.num_classes)
+        return float(F.cross_entropy(logits, labels)), correct.cpu().numpy(), total.cpu().numpy()
+
+    def on_train_epoch_end(self) -> None:
+        self.history.append(self._row)
+        if self.logger is not None:
+            self.logger.log_metrics(self._row)
+
+    def fingerprint(self) -> str:
+        """sha256 of the parameters and buffers."""
+        digest = hashlib.sha256()
+        for tensor in (self.global_params, self.global_buffers):
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    # --- checkpoints ---
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["federated"] = {
+            "pool": self.pool.state_dict(),
+            "streams": self.streams.state_dict(),
+            "states": self.states.state_dict(),
+            "scoreboard": json.dumps(vars(self.scoreboard)),
+            "history": json.dumps(self.history),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        saved = checkpoint["federated"]
+        self.pool.load_state_dict(saved["pool"])
+        self.streams.load_state_dict(saved["streams"])
+        self.states.load_state_dict(saved["states"])
+        self.scoreboard = Scoreboard(**json.loads(saved["scoreboard"]))
+        self.history = json.loads(saved["history"])

@@ -1,0 +1,158 @@
+"""Carry out one run: trainer, logger, checkpoints, result."""
+
+import inspect
+import logging
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+
+from fl_platform import keys
+from fl_platform.checkpoints import AtomicCheckpointIO, RoundCheckpoint
+from fl_platform.config import Config, to_dict
+from fl_platform.errors import UserError, did_you_mean
+from fl_platform.experiment import build, group_id, make_algorithm, run_id
+from fl_platform.federated import FederatedModule
+from fl_platform.progress import GracefulStop, RoundProgress
+from fl_platform.run_directory import RunDirectory
+from fl_platform.tracking.logger import EarlierRounds, close_logger, open_logger
+
+SET_ELSEWHERE = {
+    "max_epochs": "num_rounds",
+    "min_epochs": "num_rounds",
+    "max_steps": "num_rounds",
+    "min_steps": "num_rounds",
+    "logger": "tracking.mode",
+    "callbacks": "algorithm.name",
+    "check_val_every_n_epoch": "evaluation.every",
+    "enable_checkpointing": "checkpoint.every",
+    "default_root_dir": "output.dir",
+}
+"""Trainer arguments that have a key of their own here."""
+
+EXIT_CODES = {"finished": 0, "diverged": 3, "interrupted": 130}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    summary: dict[str, Any]
+    wandb_directory: Path | None
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.summary[keys.STATUS]]
+
+    def last_line(self) -> str:
+        """Machine-readable: ``done run=... rounds=... top_accuracy=...``; the first word says how it ended."""
+        word = {"finished": "done"}.get(self.summary[keys.STATUS], self.summary[keys.STATUS])
+        return (
+            f"{word} run={self.summary['run']} rounds={self.summary[keys.ROUNDS]}"
+            f" top_accuracy={self.summary[keys.TOP_ACCURACY]:.6f} at_round={self.summary[keys.TOP_ACCURACY_ROUND]}"
+            f" final_accuracy={self.summary[keys.FINAL_ACCURACY]:.6f} fingerprint={self.summary[keys.FINGERPRINT]}"
+        )
+
+
+def launch(config: Config, checkpoint: Path | None = None) -> Result:
+    """Run a resolved configuration to its end, from the start or from a checkpoint."""
+    torch.set_num_threads(config.threads)
+    quieten_lightning()
+    check_trainer_keys(config.trainer)
+    identifier = run_id(config)
+    files = RunDirectory(Path(config.output.dir), identifier)
+    module = build(config)
+    attempt = checkpoint.parent.parent if checkpoint else files.start_attempt()
+    files.write_config(to_dict(config))
+    logger = open_logger(config, identifier, group_id(config))
+    stop = GracefulStop()
+    callbacks = [make_algorithm(config), stop, RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every)]
+    trainer = make_trainer(config, logger, [*callbacks, *([EarlierRounds(logger)] if logger else [])])
+    exit_code = 1
+    summary: dict[str, Any] = {keys.STATUS: "crashed"}
+    directory = None
+    try:
+        trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
+        summary = summarise(module, identifier, interrupted=stop.requested)
+        exit_code = EXIT_CODES[summary[keys.STATUS]]
+    finally:
+        if logger is not None:
+            directory = close_logger(logger, summary, exit_code)
+    if summary[keys.STATUS] != "interrupted":
+        files.complete(attempt, summary)
+    return Result(summary, directory)
+
+
+def summarise(module: FederatedModule, identifier: str, *, interrupted: bool) -> dict[str, Any]:
+    rounds = len(module.history)
+    status = "finished"
+    if module.scoreboard.diverged_round is not None:
+        status = "diverged"
+    elif interrupted and rounds < (module.config.num_rounds or 0):
+        status = "interrupted"
+    return {
+        "run": identifier,
+        keys.STATUS: status,
+        keys.ROUNDS: rounds,
+        **module.scoreboard.summary(),
+        keys.FINGERPRINT: module.fingerprint(),
+    }
+
+
+def make_trainer(config: Config, logger: Any, callbacks: list[L.Callback]) -> L.Trainer:
+    arguments: dict[str, Any] = {
+        "max_epochs": config.num_rounds,
+        "logger": logger or False,
+        "callbacks": callbacks,
+        "plugins": [AtomicCheckpointIO()],
+        "default_root_dir": config.output.dir,
+        "enable_checkpointing": True,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        **device_arguments(config.device),
+        **config.trainer,
+    }
+    if arguments.get("enable_progress_bar", True):
+        callbacks.append(RoundProgress(f"{config.algorithm['name']} on {config.data.name}"))
+    try:
+        return L.Trainer(**arguments)
+    except (TypeError, ValueError, RuntimeError, L.pytorch.utilities.exceptions.MisconfigurationException) as error:
+        raise UserError(f"trainer={config.trainer} is refused by Lightning: {' '.join(str(error).split())}") from None
+
+
+def device_arguments(device: str) -> dict[str, Any]:
+    if device == "auto":
+        return {"accelerator": "gpu" if torch.cuda.is_available() else "cpu", "devices": 1}
+    kind, _, index = device.partition(":")
+    if kind == "cpu" and not index:
+        return {"accelerator": "cpu", "devices": 1}
+    if kind == "cuda" and (not index or index.isdigit()):
+        if not torch.cuda.is_available():
+            raise UserError(f"device={device}: this machine has no CUDA device; allowed here: auto | cpu")
+        return {"accelerator": "gpu", "devices": [int(index)] if index else 1}
+    raise UserError(f"device={device} is not allowed; allowed: auto | cpu | cuda | cuda:K")
+
+
+def check_trainer_keys(given: dict[str, Any]) -> None:
+    known = inspect.signature(L.Trainer).parameters
+    for name, value in given.items():
+        if name in SET_ELSEWHERE:
+            raise UserError(f"trainer.{name}={value} is set by the platform; use {SET_ELSEWHERE[name]}")
+        if name not in known:
+            raise UserError(f"trainer.{name}={value}: lightning.Trainer has no such argument{did_you_mean(name, known)}")
+
+
+def quieten_lightning() -> None:
+    """Lightning's greetings, tips and advice about data loaders do not apply to rounds."""
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (".*does not have many workers.*", ".*logging interval.*", ".*configure_optimizers.*", ".*save_dir.*"):
+        warnings.filterwarnings("ignore", message)
+
+
+def say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,83 @@
+"""What a person sees and does while a run goes on: a progress bar or plain lines, and Ctrl-C."""
+
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import ProgressBar
+from tqdm import tqdm
+
+SECONDS_BETWEEN_LINES = 10
+
+
+class RoundProgress(ProgressBar):
+    """Round, accuracy, best, rounds/s and time left: a bar on a terminal, a line every so often elsewhere."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__()
+        self._label = label
+        self._bar: tqdm[Any] | None = None
+        self._enabled = True
+        self._started = self._last_line = time.monotonic()
+        self._first_round = 0
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._started, self._first_round = time.monotonic(), trainer.current_epoch
+        if self._enabled and sys.stderr.isatty():
+            self._bar = tqdm(
+                total=trainer.max_epochs, initial=trainer.current_epoch, desc=self._label, unit="round", dynamic_ncols=True
+            )
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        scores = pl_module.scoreboard
+        shown = f"accuracy {scores.final_accuracy:.4f}, best {scores.top_accuracy:.4f}"  # type: ignore[union-attr]
+        if self._bar is not None:
+            self._bar.set_postfix_str(shown, refresh=False)
+            self._bar.update(1)
+            return
+        now, done = time.monotonic(), trainer.current_epoch + 1
+        if self._enabled and now - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            rate = (done - self._first_round) / max(now - self._started, 1e-9)
+            left = ((trainer.max_epochs or done) - done) / rate
+            print(f"{self._label}: round {done}/{trainer.max_epochs}, {shown}, {rate:.1f} rounds/s, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class GracefulStop(L.Callback):
+    """The first Ctrl-C (or SIGTERM) ends the run after this round, with a checkpoint; the second ends it at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: dict[int, Any] = {}
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        print("\nfinishing this round and saving; once more stops at once", file=sys.stderr, flush=True)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self.requested:
+            trainer.should_stop = True
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous.clear()

@@ -1,0 +1,77 @@
+"""Where a run's files lie: ``<output.dir>/<run id>/`` with attempts, their checkpoints, and the result.
+
+A finished configuration run again starts a new attempt; the old result stays until the new one is complete.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fl_platform.checkpoints import newest_valid
+
+
+class RunDirectory:
+    """The files of one run id."""
+
+    def __init__(self, output: Path, run_id: str) -> None:
+        self.output, self.run_id = output, run_id
+        self.path = output / run_id
+        self.attempts = self.path / "attempts"
+        self.result_file = self.path / "result.json"
+
+    def start_attempt(self) -> Path:
+        """A fresh, numbered directory."""
+        self.attempts.mkdir(parents=True, exist_ok=True)
+        number = max(self._numbers(), default=0)
+        while True:
+            number += 1
+            try:
+                (self.attempts / f"{number:04d}").mkdir()
+            except FileExistsError:  # another process started one at the same moment
+                continue
+            return self.attempts / f"{number:04d}"
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest valid checkpoint of the newest attempt that has one."""
+        for number in sorted(self._numbers(), reverse=True):
+            if found := newest_valid(self.attempts / f"{number:04d}" / "checkpoints"):
+                return found
+        return None
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+
+    def complete(self, attempt: Path, result: dict[str, Any]) -> None:
+        """Publish a result and let go of the attempts it supersedes."""
+        write_atomically(self.result_file, json.dumps(result, indent=1) + "\n")
+        for number in self._numbers():
+            if number < int(attempt.name):
+                shutil.rmtree(self.attempts / f"{number:04d}", ignore_errors=True)
+
+    def result(self) -> dict[str, Any] | None:
+        try:
+            loaded = json.loads(self.result_file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+            return None
+        return loaded if isinstance(loaded, dict) else None
+
+    def _numbers(self) -> list[int]:
+        return [int(path.name) for path in self.attempts.glob("[0-9]*") if path.name.isdigit()]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The whole text or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,70 @@
+"""The W&B side of a run: a real WandbLogger, offline unless asked otherwise, with ``round`` as the x axis."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import wandb
+from lightning.pytorch.loggers import WandbLogger
+
+from fl_platform import keys
+from fl_platform.config import Config, to_dict
+from fl_platform.errors import UserError
+from fl_platform.tracking.identity import provenance
+
+
+def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
+    """The logger of a run, or None for tracking.mode=disabled.
+
+    Under ``wandb agent`` the run id is the agent's; ours is in the config as ``run.id`` either way.
+    """
+    tracking = config.tracking
+    if tracking.mode == "disabled":
+        return None
+    if tracking.mode == "online" and not logged_in():
+        raise UserError("tracking.mode=online needs a W&B account: run `wandb login` or set WANDB_API_KEY, or use tracking.mode=offline")
+    Path(config.output.dir).mkdir(parents=True, exist_ok=True)
+    logger = WandbLogger(
+        project=tracking.project,
+        entity=tracking.entity,
+        name=f"{config.algorithm['name']}-{config.data.name}-seed{config.seed}-{run_id}",
+        id=os.environ.get("WANDB_RUN_ID", run_id),
+        save_dir=config.output.dir,
+        offline=tracking.mode == "offline",
+        group=tracking.group or group,
+        tags=[config.algorithm["name"], config.data.name, *tracking.tags],
+        config={**to_dict(config), "run": {"id": run_id, "group": group, **provenance()}},
+        settings=wandb.Settings(console="off", silent=True, save_code=False, disable_git=True, x_disable_stats=tracking.mode == "offline"),
+    )
+    run = logger.experiment
+    run.define_metric(keys.ROUND)
+    run.define_metric("*", step_metric=keys.ROUND, step_sync=False)  # WandbLogger made trainer/global_step the axis
+    return logger
+
+
+def logged_in() -> bool:
+    """Whether a key is configured; asks no server."""
+    return bool(os.environ.get("WANDB_API_KEY") or wandb.api.api_key)
+
+
+class EarlierRounds(L.Callback):
+    """Logs the rounds before a resume once more: offline, W&B opens a second directory and may have lost rows."""
+
+    def __init__(self, logger: WandbLogger) -> None:
+        self._run = logger.experiment
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        known = self._run.summary.get(keys.ROUND, 0) if self._run.resumed else 0
+        for row in pl_module.history:  # type: ignore[union-attr]
+            if row[keys.ROUND] > known:
+                self._run.log(row)
+
+
+def close_logger(logger: WandbLogger, summary: dict[str, Any], exit_code: int) -> Path:
+    """Write the summary, end the W&B run, and return its directory."""
+    run = logger.experiment
+    run.summary.update(summary)
+    directory = Path(run.settings.sync_dir)
+    run.finish(exit_code=exit_code)
+    return directory
