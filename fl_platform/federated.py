@@ -143,6 +143,7 @@ class FederatedModule(L.LightningModule):
             global_params=self.global_params,
             global_buffers=self.global_buffers,
             buffers=state.pop("running_statistics", self.global_buffers),
+            relative_sizes=torch.from_numpy(self.sizes[workers] / self.sizes.mean()).to(self.global_params),
             state=state,
         )
         result = self.engine.train(job)

@@ -78,6 +78,7 @@ class LocalStep:
     previous_params: Stack  # x_{tau-1}; x_t itself at tau = 0
     global_params: Vector
     gradient: Stack
+    relative_sizes: Vector  # n_i / mean n, of the workers of the stack
     state: Mapping[str, Stack]
     gradient_at: Callable[[Stack | Vector], Stack]
     """Gradient of the local objective elsewhere, on the same batch with dropout of its own; statistics discarded."""
@@ -97,6 +98,8 @@ class LocalRun:
     local_steps: int
     full_gradient: Callable[[Vector], Stack]
     """Gradient over each worker's whole data at one point, in batches."""
+    round_gradient: Callable[[Vector], Stack]
+    """Mean gradient over the batches of this round at one point."""
 
     @property
     def delta(self) -> Stack:

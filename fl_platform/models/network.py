@@ -68,7 +68,7 @@ class Network:
 
         def one_worker(
             parameters: list[Tensor], buffers: list[Tensor], x: Tensor, mask: Tensor | None, key: Tensor | None
-        ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
             self._binding.bind(parameters, buffers)
             forward_pass = Pass(train, mask, key, updates_statistics)
             activations = []
@@ -76,15 +76,16 @@ class Network:
                 for block in self.blocks[first:]:
                     x = block(x)
                     activations.append(x)
-            return x, forward_pass.features, activations
+            return x, [] if forward_pass.features is None else [forward_pass.features], activations
 
         def axis(value: Tensor | None, stacked_rank: int) -> int | None:
             return 0 if value is not None and value.dim() == stacked_rank else None
 
-        run: Callable[..., tuple[Tensor, Tensor | None, list[Tensor]]] = torch.vmap(
+        run: Callable[..., tuple[Tensor, list[Tensor], list[Tensor]]] = torch.vmap(
             one_worker, in_dims=(axis(params, 2), axis(buffers, 2), 0, axis(mask, 2), axis(keys, 1))
         )
-        return Output(*run(self.parameters.views(params), self.buffers.views(buffers), x, mask, keys))
+        logits, features, activations = run(self.parameters.views(params), self.buffers.views(buffers), x, mask, keys)
+        return Output(logits, features[0] if features else None, activations)
 
     def export(self, params: Vector, buffers: Vector) -> nn.Module:
         """The module with these values in ordinary parameters and buffers, for use outside the platform."""

@@ -48,6 +48,7 @@ def part(job: Job, rows: slice) -> Job:
         global_params=job.global_params,
         global_buffers=job.global_buffers,
         buffers=job.buffers[rows] if job.buffers.dim() == 2 else job.buffers,
+        relative_sizes=job.relative_sizes[rows],
         state={name: stack[rows] for name, stack in job.state.items()},
     )
 

@@ -4,8 +4,9 @@ The same steps serve both engines; what differs is how a network is run on the s
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from fl_platform.flat import Stack, Vector
 from fl_platform.models.network import Network, Output
 from fl_platform.seeding import stream_keys
 
-PASS_STRIDE = 0x5851F42D4C957F2D  # odd: the dropout keys of the passes of one step differ in every bit position
+PASS_STRIDE = 0x1000000000000001  # sets the passes of one step apart in both halves of their dropout keys
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Job:
     global_params: Vector
     global_buffers: Vector
     buffers: Stack | Vector  # what each worker's running statistics start from
+    relative_sizes: Vector  # n_i / mean n
     state: Mapping[str, Stack]
 
 
@@ -119,6 +121,7 @@ class LocalTraining:
                 previous_params=previous,
                 global_params=job.global_params,
                 gradient=gradient,
+                relative_sizes=job.relative_sizes,
                 state=job.state,
                 gradient_at=objective.gradient_at,
                 record=records.record,
@@ -136,6 +139,7 @@ class LocalTraining:
             local_lr=self.local_lr,
             local_steps=self.local_steps,
             full_gradient=lambda at: self._full_gradient(job, at),
+            round_gradient=lambda at: sum_of(Objective(self, job, batch).gradient_at(at) for batch in batches) / len(batches),
         )
         outcome = self.algorithm.finish_local(run)
         return LocalResult(params, buffers, torch.stack(losses).mean(0), outcome, records, passes)
@@ -165,6 +169,10 @@ class LocalTraining:
             total += counts * Objective(self, job, batch).gradient_at(at)
             samples += counts
         return total / samples
+
+
+def sum_of(stacks: Iterable[Stack]) -> Stack:
+    return reduce(torch.add, stacks)
 
 
 @dataclass(frozen=True)
@@ -206,9 +214,13 @@ class Objective:
         return self.gradient(params, self._job.global_buffers, updates_statistics=False)[0]
 
     def _forward(self, params: Stack | Vector, buffers: Stack | Vector, **how: bool) -> Output:
-        keys = self._batch.keys + PASS_STRIDE * self._forwards if self._forwards else self._batch.keys
+        return self._executor.forward(params, buffers, self._x, self._mask, self._next_keys(), **how)
+
+    def _next_keys(self) -> Tensor:
+        """Dropout keys of the next training pass; the first pass of a step has the same ones in every algorithm."""
+        number = self._forwards
         self._forwards += 1
-        return self._executor.forward(params, buffers, self._x, self._mask, keys, **how)
+        return self._batch.keys + PASS_STRIDE * number if number else self._batch.keys
 
     def _view(self, output: Output) -> LocalBatch:
         return LocalBatch(
@@ -231,7 +243,5 @@ class Objective:
         return features
 
     def _resume_at(self, block: int, activation: Tensor, params: Vector) -> Tensor:
-        self._forwards += 1
-        keys = self._batch.keys + PASS_STRIDE * self._forwards
         buffers = self._job.global_buffers
-        return self._executor.forward(params, buffers, activation, self._mask, keys, train=True, first=block).logits
+        return self._executor.forward(params, buffers, activation, self._mask, self._next_keys(), train=True, first=block).logits

@@ -1,0 +1,48 @@
+"""FedDyn: Acar et al., Federated Learning Based on Dynamic Regularization, 2021.
+
+In the division-free form with u_i = -g_i / alpha, the sum of worker i's past displacements:
+
+    x_{tau+1} = x_tau - local_lr (g + alpha (x_tau - x_t + u_i)),   u_i <- u_i + (x_I - x_t),
+    x_{t+1} = avg_S(x_I) + avg_N(u_i).
+
+The correction averages over all N workers; those not sampled keep their u_i. ``server_lr`` is absent in the original
+(1 is the original); here x_{t+1} = x_t - server_lr (x_t - x_dyn). ``alpha_adapt`` scales a worker's alpha by
+mean n / n_i as the authors do for unbalanced data; off by default because workers with two samples would get a
+several-hundredfold alpha. The evaluated model is x_{t+1}, not the average of active workers.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
+from fl_platform.flat import Stack, Vector
+from fl_platform.options import option
+
+
+@dataclass(eq=False)
+class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
+    """Workers' objectives are corrected so that their minima agree with the global one."""
+
+    kind: ClassVar[str] = "both"
+    keeps: ClassVar[dict[str, str]] = {"displacement": "zeros"}
+
+    alpha: float = option(0.01, "weight of the dynamic regulariser", above=0, grid=(0.001, 0.01, 0.1))
+    alpha_adapt: bool = option(False, "scale alpha by mean n / n_i for each worker")
+    mean_displacement: Vector = state()
+
+    def prepare(self, federation: Federation) -> None:
+        super().prepare(federation)
+        self.mean_displacement = torch.zeros(federation.layout.dim, dtype=federation.dtype, device=federation.device)
+
+    def local_direction(self, step: LocalStep) -> Stack:
+        alpha = self.alpha / step.relative_sizes[:, None] if self.alpha_adapt else self.alpha
+        return step.gradient + alpha * (step.params - step.global_params + step.state["displacement"])
+
+    def finish_local(self, run: LocalRun) -> dict[str, Stack]:
+        return {"displacement": run.state["displacement"] - run.delta}
+
+    def server_direction(self, updates: Updates) -> Vector:
+        self.mean_displacement -= updates.population_sum(updates.delta)
+        return updates.mean_delta - self.mean_displacement

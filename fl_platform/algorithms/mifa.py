@@ -1,0 +1,43 @@
+"""MIFA: Gu et al., Fast Federated Learning in the Presence of Arbitrary Device Unavailability, 2021.
+
+The server descends along the mean of every worker's latest update, d = avg_N(G_i), G_i = 0 before the first report:
+round 0 moves S/N as far as FedAvg. Workers keep G_i and send the change d^i - G_i. Departures: no waiting until every
+worker has reported once, constant rates.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, Updates, state
+from fl_platform.algorithms.momentum import SlowMomentum
+from fl_platform.flat import Stack, Vector
+
+
+@dataclass(eq=False)
+class Mifa(Algorithm, name="mifa", label="MIFA"):
+    """The server averages the latest update of all workers, however old."""
+
+    kind: ClassVar[str] = "server"
+    keeps: ClassVar[dict[str, str]] = {"latest_update": "zeros"}
+    sends: ClassVar[tuple[str, ...]] = ("update_change",)
+
+    mean_update: Vector = state()
+
+    def prepare(self, federation: Federation) -> None:
+        super().prepare(federation)
+        # float64: the sum of changes must not drift from the mean of the table
+        self.mean_update = torch.zeros(federation.layout.dim, dtype=torch.float64, device=federation.device)
+
+    def finish_local(self, run: LocalRun) -> dict[str, Stack]:
+        return {"latest_update": run.delta, "update_change": run.delta - run.state["latest_update"]}
+
+    def server_direction(self, updates: Updates) -> Vector:
+        self.mean_update += updates.population_sum(updates.sent["update_change"])
+        return self.mean_update.to(updates.delta.dtype)
+
+
+@dataclass(eq=False)
+class MifaM(SlowMomentum, Mifa, name="mifam", label="MIFAM"):
+    """MIFA with slow momentum on the mean of the table."""

@@ -1,0 +1,54 @@
+"""MimeLite with SGD momentum: Karimireddy et al., Breaking the Centralized Barrier for Cross-Device FL (Mime), 2021.
+
+x_{tau+1} = x_tau - local_lr ((1 - beta) g + beta s), s fixed during the round;
+s <- (1 - beta) avg_S(grad f_i(x_t)) + beta s, with each sampled worker's gradient over its whole data at x_t.
+``convention=heavy_ball`` has g + beta s and s <- avg_S(grad f_i) + beta s instead, which equals the default at
+local_lr / (1 - beta). ``statistic=round`` averages the gradients of the round's own batches at x_t instead of a
+pass over the worker's data: cheaper, not the published method.
+Gradients are taken in training mode, running statistics untouched.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
+from fl_platform.flat import Stack, Vector
+from fl_platform.options import option
+
+
+@dataclass(eq=False)
+class MimeLite(Algorithm, name="mimelite", label="MimeLite"):
+    """Workers mimic server momentum, whose state is fixed while they train."""
+
+    kind: ClassVar[str] = "both"
+    downloads: ClassVar[int] = 2
+    uploads: ClassVar[int] = 2
+    sends: ClassVar[tuple[str, ...]] = ("gradient",)
+
+    momentum_decay: float = option(0.5, "beta", at_least=0, below=1, grid=(0.1, 0.5, 0.9))
+    convention: str = option("ema", "exponential average as in the paper, or heavy ball as in public code", choices=("ema", "heavy_ball"))
+    statistic: str = option("full", "gradient sent to the server: over all of the worker's data, or its round's batches", choices=("full", "round"))
+    momentum: Vector = state()
+
+    @property
+    def fresh(self) -> float:
+        """Weight of a new gradient."""
+        return 1 - self.momentum_decay if self.convention == "ema" else 1.0
+
+    def prepare(self, federation: Federation) -> None:
+        super().prepare(federation)
+        self.momentum = torch.zeros(federation.layout.dim, dtype=federation.dtype, device=federation.device)
+
+    def local_direction(self, step: LocalStep) -> Stack:
+        return self.fresh * step.gradient + self.momentum_decay * self.momentum
+
+    def finish_local(self, run: LocalRun) -> dict[str, Stack]:
+        gradient = run.full_gradient if self.statistic == "full" else run.round_gradient
+        return {"gradient": gradient(run.global_params)}
+
+    def server_direction(self, updates: Updates) -> Vector:
+        gradient = updates.average(updates.sent["gradient"])
+        self.momentum.mul_(self.momentum_decay).add_(gradient, alpha=self.fresh)
+        return super().server_direction(updates)

@@ -1,0 +1,54 @@
+"""MOON: Li, He and Song, Model-Contrastive Federated Learning, 2021.
+
+Workers minimise CE + mu * mean softplus((cos(z, z_prev) - cos(z, z_glob)) / temperature), where z is the
+representation of the local model, z_glob that of x_t and z_prev that of the worker's last local model, the last two
+frozen and in evaluation mode. Departures from the original: no projection head (z is the input of the last linear
+layer, so that the network is the same for every method), a worker seen for the first time has z_prev = z_glob
+(plain FedAvg, zero contrastive gradient), no local momentum, no weight decay, a fixed number of steps.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fl_platform.algorithms.base import Algorithm, LocalBatch, LocalRun
+from fl_platform.algorithms.momentum import SlowMomentum
+from fl_platform.flat import Stack
+from fl_platform.options import option
+
+
+@dataclass(eq=False)
+class Moon(Algorithm, name="moon", label="MOON"):
+    """Workers pull their representation towards the global model's and away from their own last one."""
+
+    keeps: ClassVar[dict[str, str]] = {"last_params": "global_params", "last_buffers": "global_buffers"}
+
+    mu: float = option(1.0, "weight of the contrastive loss", at_least=0)
+    temperature: float = option(0.5, "temperature of the contrastive loss", above=0)
+
+    def local_loss(self, batch: LocalBatch) -> Tensor:
+        loss = super().local_loss(batch)
+        if self.mu == 0:
+            return loss
+        assert batch.features is not None
+        z_global = batch.frozen_features(batch.global_params, batch.global_buffers)
+        z_previous = batch.frozen_features(batch.state["last_params"], batch.state["last_buffers"])
+        gap = cosine(batch.features, z_previous) - cosine(batch.features, z_global)
+        return loss + self.mu * batch.mean(F.softplus(gap / self.temperature))
+
+    def finish_local(self, run: LocalRun) -> dict[str, Stack]:
+        return {"last_params": run.params, "last_buffers": run.buffers}
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Zero, with zero gradient, where either vector is zero (a representation of dead ReLUs)."""
+    return F.cosine_similarity(a.flatten(2), b.flatten(2), dim=2, eps=1e-8)
+
+
+@dataclass(eq=False)
+class MoonM(SlowMomentum, Moon, name="moonm", label="MOONM"):
+    """MOON workers, slow momentum on the server."""
+
+    kind: ClassVar[str] = "both"

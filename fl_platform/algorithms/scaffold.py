@@ -1,0 +1,41 @@
+"""Scaffold: Karimireddy et al., Stochastic Controlled Averaging for Federated Learning, 2020 (option II).
+
+x_{tau+1} = x_tau - local_lr (g - c_i + c);  c_i+ = c_i - c + (x_t - x_I) / (I local_lr), which is the mean of the
+local gradients;  c <- c + sum_{i in S_t} q_i (c_i+ - c_i), so that c is the mean of all c_i. Parameters only.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
+from fl_platform.flat import Stack, Vector
+
+
+@dataclass(eq=False)
+class Scaffold(Algorithm, name="scaffold", label="Scaffold"):
+    """Control variates correct each worker's gradient for its drift."""
+
+    downloads: ClassVar[int] = 2
+    uploads: ClassVar[int] = 2
+    keeps: ClassVar[dict[str, str]] = {"control": "zeros"}
+    sends: ClassVar[tuple[str, ...]] = ("control_change",)
+
+    control: Vector = state()
+
+    def prepare(self, federation: Federation) -> None:
+        super().prepare(federation)
+        self.control = torch.zeros(federation.layout.dim, dtype=federation.dtype, device=federation.device)
+
+    def local_direction(self, step: LocalStep) -> Stack:
+        return step.gradient - step.state["control"] + self.control
+
+    def finish_local(self, run: LocalRun) -> dict[str, Stack]:
+        change = run.delta / (run.local_steps * run.local_lr) - self.control
+        return {"control": run.state["control"] + change, "control_change": change}
+
+    def server_direction(self, updates: Updates) -> Vector:
+        direction = super().server_direction(updates)
+        self.control += updates.population_sum(updates.sent["control_change"])
+        return direction
