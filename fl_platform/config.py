@@ -5,6 +5,8 @@ know. Keys left at ``null`` follow the data set and are filled in by ``experimen
 """
 
 import dataclasses
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fl_platform.errors import UserError, did_you_mean, unknown_name
 from fl_platform.options import check, group, option, walk
+from fl_platform.scenarios import scenario_values
 
 
 @dataclass
@@ -91,6 +94,9 @@ class StateConfig:
 @dataclass
 class Config:
     preset: str = option("paper", "values for the readings of the paper; every other key overrides it; see `list presets`", identity=False)
+    scenario: str | None = option(None, "one of the paper's columns: sets data, model, omega, S, T and targets; see `list scenarios`", identity=False)
+    chosen: str | None = option(None, "YAML of hyper-parameters chosen per algorithm and scenario; see `sweep best`", identity=False)
+    point: str | None = option(None, "further key=value words, so that a sweep can range over what is not a full product", identity=False)
     plugins: list[str] = option([], "modules to import first; they may register algorithms, models and data sets", identity=False)
     seed: int = option(0, "fixes partition, initial weights, cohorts and batches for every algorithm", at_least=0)
     data: DataConfig = group(DataConfig, "training data")
@@ -168,15 +174,20 @@ def parse_words(words: list[str]) -> DictConfig:
 
 def parse_file(path: Path) -> DictConfig:
     """A YAML file of the same keys."""
+    return parse_mapping(read_yaml(path, f"--config {path}"), f"--config {path}")
+
+
+def read_yaml(path: Path, source: str) -> dict[Any, Any]:
+    """The mapping a YAML file holds; ``source`` names it in messages."""
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"--config {path}: no such file") from None
+        raise UserError(f"{source}: no such file") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"--config {path} cannot be read: {' '.join(str(error).split())}") from None
+        raise UserError(f"{source} cannot be read: {' '.join(str(error).split())}") from None
     if loaded is not None and not isinstance(loaded, dict):
-        raise UserError(f"--config {path} holds a {type(loaded).__name__}, not keys and values")
-    return parse_mapping(loaded or {}, f"--config {path}")
+        raise UserError(f"{source} holds a {type(loaded).__name__}, not keys and values")
+    return loaded or {}
 
 
 def parse_mapping(values: dict[Any, Any], source: str) -> DictConfig:
@@ -211,7 +222,7 @@ def preset_values(preset: str, algorithm: str) -> DictConfig:
 
 
 def compose(words: list[str], files: list[Path] | None = None) -> Config:
-    """Defaults < preset < files in order < words; types and bounds checked."""
+    """Defaults < preset < scenario < chosen < point < files in order < words; types and bounds checked."""
     given = OmegaConf.create()
     for path in files or []:
         given.merge_with(parse_file(path))
@@ -220,11 +231,22 @@ def compose(words: list[str], files: list[Path] | None = None) -> Config:
 
 
 def from_given(given: DictConfig) -> Config:
-    """A checked Config from explicitly given keys; the preset fills what they leave open."""
+    """A checked Config from explicitly given keys; preset, scenario, chosen and point fill what they leave open."""
+
+    def wish(key: str, default: str | None = None) -> str | None:
+        value = OmegaConf.select(given, key)
+        return default if value is None else str(value)
+
+    sources = [parse_words(shlex.split(wish("point") or "")), given]
+    algorithm = next((str(name) for source in reversed(sources) if (name := OmegaConf.select(source, "algorithm.name"))), "fedavg")
+    scenario = wish("scenario")
+    if chosen := wish("chosen"):
+        sources.insert(0, chosen_values(Path(chosen), algorithm, scenario))
+    if scenario:
+        sources.insert(0, parse_mapping(scenario_values(scenario), f"scenario={scenario}"))
+    sources.insert(0, preset_values(wish("preset", "paper") or "", algorithm))
     merged = OmegaConf.structured(Config)
-    algorithm = OmegaConf.select(given, "algorithm.name") or merged.algorithm.name
-    preset = OmegaConf.select(given, "preset") or merged.preset
-    for source in (preset_values(str(preset), str(algorithm)), given):
+    for source in sources:
         for name, value in flatten(OmegaConf.to_container(source)):  # type: ignore[arg-type]
             merge_one(merged, name, value)
     config = OmegaConf.to_object(merged)
@@ -232,6 +254,16 @@ def from_given(given: DictConfig) -> Config:
     check(config)
     check_combinations(config)
     return config
+
+
+def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfig:
+    """The keys a chosen-values file holds for (algorithm, scenario); none, said aloud, where it has no entry."""
+    entries = read_yaml(path, f"chosen={path}").get("chosen", {})
+    entry = entries.get(scenario, {}).get(algorithm) if isinstance(entries, dict) else None
+    if entry is None:
+        print(f"chosen={path} has nothing for {algorithm} in {scenario}: defaults are used", file=sys.stderr)
+        return OmegaConf.create()
+    return parse_mapping(entry["keys"], f"chosen={path}")
 
 
 def merge_one(merged: DictConfig, name: str, value: Any) -> None:

@@ -22,8 +22,12 @@ from fl_platform.options import check_value
 from fl_platform.seeding import torch_generator
 
 
-def resolve(config: Config) -> Config:
-    """Every key filled in and every name checked, before any work starts."""
+def resolve(config: Config, *, drop_unused: bool = False) -> Config:
+    """Every key filled in and every name checked, before any work starts.
+
+    ``drop_unused`` lets a sweep range over algorithms and over fields that only some of them have: runs that differ
+    in a dropped field alone are one run.
+    """
     import_plugins(config.plugins)
     dataset = datasets.get(config.data.name)
     fields = {f.name: f.default for f in base.hyper_parameters(base.get(config.algorithm["name"]))}
@@ -36,7 +40,7 @@ def resolve(config: Config) -> Config:
             every=config.evaluation.every or dataset.evaluation_every,
             targets=list(dataset.targets) if config.evaluation.targets is None else config.evaluation.targets,
         ),
-        algorithm={"name": config.algorithm["name"], **fields, **algorithm_fields(config.algorithm)},
+        algorithm={"name": config.algorithm["name"], **fields, **algorithm_fields(config.algorithm, drop_unused)},
     )
     make_algorithm(resolved).check(resolved)
     models.check_name(str(resolved.model.name))
@@ -51,7 +55,7 @@ def import_plugins(plugins: list[str]) -> None:
             raise UserError(f"plugins={plugin} cannot be imported: {error}") from None
 
 
-def algorithm_fields(given: dict[str, Any]) -> dict[str, Any]:
+def algorithm_fields(given: dict[str, Any], drop_unused: bool = False) -> dict[str, Any]:
     """The given fields of ``algorithm``, typed and checked against the algorithm's own."""
     kind = base.get(given["name"])
     fields = {f.name: f for f in base.hyper_parameters(kind)}
@@ -62,6 +66,8 @@ def algorithm_fields(given: dict[str, Any]) -> dict[str, Any]:
         key = f"algorithm.{name}"
         if name not in fields:
             others = base.owners(name)
+            if others and drop_unused:
+                continue
             hint = f"; {', '.join(others)} have it" if others else did_you_mean(name, fields)
             raise UserError(f"{key}={value}: {kind.name} has no such field; it has {', '.join(fields) or 'none'}{hint}")
         schema = dataclasses.make_dataclass("Field", [(name, fields[name].type, fields[name].default)])

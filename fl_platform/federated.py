@@ -62,7 +62,7 @@ class FederatedModule(L.LightningModule):
         dtype = getattr(torch, config.precision)
         self.register_buffer("global_params", network.initial_params.to(dtype))
         self.register_buffer("global_buffers", network.initial_buffers.to(dtype))
-        self._row: dict[str, Any] = {}
+        self.row: dict[str, Any] = {}  # the figures of this round
 
     def federation(self, device: torch.device) -> Federation:
         return Federation(
@@ -120,13 +120,13 @@ class FederatedModule(L.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         started = time.perf_counter()
         cohort = self.pool.sample(self.round)
-        self._row = {keys.ROUND: self.round, keys.COHORT_SIZE: len(cohort.reporting), keys.COHORT: cohort.reporting.tolist()}
+        self.row = {keys.ROUND: self.round, keys.COHORT_SIZE: len(cohort.reporting), keys.COHORT: cohort.reporting.tolist()}
         if len(cohort.reporting):
             self._federated_round(cohort.reporting)
         self.scoreboard.total_bytes += self._round_bytes(len(cohort.sampled), len(cohort.reporting))
         seconds = time.perf_counter() - started
         self.scoreboard.total_seconds += seconds
-        self._row |= {
+        self.row |= {
             keys.ROUND_SECONDS: seconds,
             keys.TOTAL_SECONDS: self.scoreboard.total_seconds,
             keys.TOTAL_BYTES: self.scoreboard.total_bytes,
@@ -162,13 +162,13 @@ class FederatedModule(L.LightningModule):
             global_params=self.global_params,
         )
         norm = float(torch.linalg.vector_norm(updates.mean_delta))
-        self._row |= {keys.TRAIN_LOSS: float(result.loss.mean()), keys.UPDATE_NORM: norm, **result.records.reduced()}
+        self.row |= {keys.TRAIN_LOSS: float(result.loss.mean()), keys.UPDATE_NORM: norm, **result.records.reduced()}
         if not math.isfinite(norm):  # nothing may reach the projection or an average: the round is not applied
             self._diverge()
             return
         direction = self.algorithm.server_direction(updates)
         self.global_params.sub_(direction, alpha=self.config.server_lr)
-        self._row |= self.algorithm.diagnostics()
+        self.row |= self.algorithm.diagnostics()
         kept = {name: result.outcome[name] for name in self.algorithm.keeps}
         if self.config.buffers == "local":
             kept["running_statistics"] = result.buffers
@@ -196,7 +196,7 @@ class FederatedModule(L.LightningModule):
             return
         loss, correct, total = self.evaluate()
         accuracy = float(correct.sum() / total.sum())
-        self._row |= self.scoreboard.evaluated(self.round, accuracy, class_accuracy(correct, total)) | {keys.TEST_LOSS: loss}
+        self.row |= self.scoreboard.evaluated(self.round, accuracy, class_accuracy(correct, total)) | {keys.TEST_LOSS: loss}
 
     def is_due(self, round: int) -> bool:
         """Evaluated rounds are the first, every ``evaluation.every`` from it, and the last."""
@@ -219,9 +219,9 @@ class FederatedModule(L.LightningModule):
         return float(F.cross_entropy(logits, labels)), correct.cpu().numpy(), total.cpu().numpy()
 
     def on_train_epoch_end(self) -> None:
-        self.history.append(self._row)
+        self.history.append(self.row)
         if self.logger is not None:
-            self.logger.log_metrics(self._row)
+            self.logger.log_metrics(self.row)
 
     def fingerprint(self) -> str:
         """sha256 of the parameters and buffers."""

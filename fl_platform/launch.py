@@ -17,7 +17,7 @@ from fl_platform.config import Config, to_dict
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.experiment import build, group_id, make_algorithm, run_id
 from fl_platform.federated import FederatedModule
-from fl_platform.progress import GracefulStop, RoundProgress
+from fl_platform.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.run_directory import RunDirectory
 from fl_platform.tracking.logger import EarlierRounds, close_logger, open_logger
 
@@ -70,8 +70,14 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
     files.write_config(to_dict(config))
     logger = open_logger(config, identifier, group_id(config))
     stop = GracefulStop()
-    callbacks = [make_algorithm(config), stop, RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every)]
-    trainer = make_trainer(config, logger, [*callbacks, *([EarlierRounds(logger)] if logger else [])])
+    callbacks = [
+        make_algorithm(config),
+        stop,
+        RowFile(attempt / "rounds.jsonl"),
+        RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every),
+        *([EarlierRounds(logger)] if logger else []),
+    ]
+    trainer = make_trainer(config, logger, callbacks)
     exit_code = 1
     summary: dict[str, Any] = {keys.STATUS: "crashed"}
     directory = None

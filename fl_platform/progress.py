@@ -1,10 +1,12 @@
 """What a person sees and does while a run goes on: a progress bar or plain lines, and Ctrl-C."""
 
+import json
 import signal
 import sys
 import time
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
@@ -81,3 +83,29 @@ class GracefulStop(L.Callback):
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous.clear()
+
+
+class RowFile(L.Callback):
+    """Every round's figures as a line of JSON, at once: what a dashboard, a sweep or a kill finds on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: TextIO | None = None
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115, closed in teardown
+        for row in pl_module.history:  # type: ignore[union-attr]
+            self._write(row)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._write(pl_module.row)  # type: ignore[arg-type]
+
+    def _write(self, row: dict[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        if self._file is not None:
+            self._file.close()

@@ -18,6 +18,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--config", action="append", type=Path, default=[], metavar="FILE", help="YAML of keys; may repeat")
     parser.add_argument("--resume", metavar="RUN_ID_OR_PATH", help="continue from a run's newest checkpoint, or from this one")
     parser.add_argument("--skip-finished", action="store_true", help="return the stored result of a finished run")
+    parser.add_argument("--drop-unused", action="store_true", help="drop algorithm.<field> keys that only other algorithms have, as a sweep over algorithms needs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
     args = parser.parse_intermixed_args(words)
 
@@ -28,7 +29,7 @@ def main(words: list[str]) -> int:
     from fl_platform.launch import Result, launch, say
     from fl_platform.run_directory import RunDirectory, write_atomically
 
-    config = resolve(config)
+    config = resolve(config, drop_unused=args.drop_unused)
     identifier = run_id(config)
     files = RunDirectory(Path(config.output.dir), identifier)
     stored = files.result()
