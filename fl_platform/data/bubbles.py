@@ -1,0 +1,40 @@
+"""The bubble plot of a partition: worker on x, class on y, area for samples."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_platform.errors import UserError
+
+
+def draw_bubbles(class_counts: NDArray[np.int64], path: Path, title: str) -> None:
+    """Write the plot of counts [workers, classes]; the file's ending chooses its format."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    num_workers, num_classes = class_counts.shape
+    width, height = np.clip(2 + 0.11 * num_workers, 6, 24), np.clip(2 + 0.22 * num_classes, 4, 16)
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    workers, classes = np.nonzero(class_counts)
+    counts = class_counts[workers, classes]
+    cell = 72 * min(0.9 * width / num_workers, 0.8 * height / num_classes)  # points between neighbours
+    largest = min(3 * cell, 30) ** 2  # the few large ones may overlap; most are far smaller
+    areas = np.maximum(counts / counts.max() * largest, 2)  # one sample is still seen
+    marks = axes.scatter(workers, classes, s=areas, color="tab:blue", alpha=0.6, linewidths=0)
+    axes.set(xlabel="worker", ylabel="class", title=title)
+    axes.set_xlim(-1.5, num_workers + 0.5)
+    axes.set_ylim(-1.5, num_classes + 0.5)
+    axes.set_xticks(range(0, num_workers, -(-num_workers // 20)))
+    axes.set_yticks(range(0, num_classes, -(-num_classes // 20)))
+    axes.grid(alpha=0.2)
+    axes.set_axisbelow(True)
+    legend = marks.legend_elements("sizes", num=4, func=lambda area: area / largest * counts.max())
+    axes.legend(*legend, title="samples", loc="upper left", bbox_to_anchor=(1, 1), labelspacing=1.5, frameon=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        canvas.print_figure(path)
+    except (OSError, ValueError) as error:  # ValueError: an ending matplotlib does not know
+        raise UserError(f"--out {path} cannot be written: {error}") from None

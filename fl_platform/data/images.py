@@ -1,0 +1,75 @@
+"""An image set on a device: batches by index, normalised and, for training, cropped and flipped at random."""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fl_platform import noise
+from fl_platform.data.datasets import Dataset
+from fl_platform.data.image_set import ImageSet
+
+_TOP, _LEFT, _FLIP = range(3)  # streams of noise
+
+
+class Images:
+    """Images stay uint8 and are normalised when asked for."""
+
+    def __init__(self, image_set: ImageSet, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> None:
+        self.device = device
+        self.all_labels = image_set.labels.to(device)
+        self._images = image_set.images.to(device)
+        self._crop_padding = dataset.crop_padding
+        self._flip = dataset.flip
+        mean = torch.tensor(dataset.mean, dtype=torch.float64).view(-1, 1, 1)
+        std = torch.tensor(dataset.std, dtype=torch.float64).view(-1, 1, 1)
+        self._scale = (1 / (255 * std)).to(device, dtype)
+        self._shift = (-mean / std).to(device, dtype)
+
+    def __len__(self) -> int:
+        return len(self.all_labels)
+
+    def labels(self, indices: Tensor) -> Tensor:
+        return self.all_labels[indices]
+
+    def batch(self, indices: Tensor, augment_keys: Tensor | None = None) -> Tensor:
+        """[..., B, C, H, W] for indices [..., B].
+
+        ``augment_keys`` [...] makes one random crop and flip a sample, if the data set has any. Sample b of a
+        batch depends on its key and b alone, so neither padding nor the order of workers changes it.
+        """
+        pixels = self._images.index_select(0, indices.flatten())
+        if augment_keys is not None and (self._crop_padding or self._flip):
+            pixels = self._augment(pixels, augment_keys, indices.shape[-1])
+        return self._normalise(pixels).view(*indices.shape, *pixels.shape[1:])
+
+    def whole(self) -> Tensor:
+        """All images, normalised; computed once."""
+        return self._whole
+
+    @cached_property
+    def _whole(self) -> Tensor:
+        return self._normalise(self._images)
+
+    def _normalise(self, pixels: Tensor) -> Tensor:
+        return pixels.to(self._scale.dtype).mul_(self._scale).add_(self._shift)
+
+    def _augment(self, pixels: Tensor, keys: Tensor, count: int) -> Tensor:
+        """Crop and flip in one gather: each output pixel (y, x) reads (top + y, left + x or its mirror image)."""
+        padding = self._crop_padding
+        height, width = pixels.shape[-2:]
+        rows = _draw(keys, count, 2 * padding + 1, _TOP) + torch.arange(height, device=keys.device)
+        columns = torch.arange(width, device=keys.device).expand(len(pixels), -1)
+        if self._flip:
+            columns = torch.where(_draw(keys, count, 2, _FLIP) == 1, columns.flip(-1), columns)
+        columns = _draw(keys, count, 2 * padding + 1, _LEFT) + columns
+        places = rows.unsqueeze(-1) * (width + 2 * padding) + columns.unsqueeze(-2)
+        padded = pad(pixels, [padding] * 4)  # black before normalising, as in the paper's code
+        places = places.view(len(pixels), 1, -1).expand(-1, pixels.shape[1], -1)
+        return padded.flatten(2).gather(2, places).view_as(pixels)
+
+
+def _draw(keys: Tensor, count: int, below: int, stream: int) -> Tensor:
+    """One integer a sample, as a column."""
+    return noise.integers(keys, count, below, stream).view(-1, 1)

@@ -1,0 +1,149 @@
+"""Published files to arrays. Every byte is checked against its published md5 before it is parsed or unpickled."""
+
+import gzip
+import hashlib
+import pickle
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_platform import seeding
+from fl_platform.data.image_set import ImageSet, hold_out
+from fl_platform.errors import UserError
+
+Pair = tuple[ImageSet, ImageSet]
+
+
+class DamagedFile(Exception):
+    """A file that is not what was published. ``load`` adds how to get it again."""
+
+    def __init__(self, path: Path, fault: str) -> None:
+        super().__init__(f"{path} {fault}")
+
+
+def read_verified(path: Path, md5: str) -> bytes:
+    """The bytes of a file whose md5 is the published one."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DamagedFile(path, f"cannot be read ({error.strerror})") from None
+    return verify(path, data, md5)
+
+
+def md5_of(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def verify(path: Path, data: bytes, md5: str) -> bytes:
+    found = md5_of(data)
+    if found != md5:
+        raise DamagedFile(path, f"is damaged: md5 {found}, expected {md5}")
+    return data
+
+
+# --- MNIST and Fashion-MNIST: idx files, md5 of the uncompressed content ---
+
+MNIST_MD5 = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+FASHION_MNIST_MD5 = {
+    "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+    "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+    "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+    "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+}
+
+
+def read_idx_pair(folder: Path, md5: Mapping[str, str]) -> Pair:
+    """(train, test) from the four idx files of a folder, compressed or not."""
+    arrays = [read_idx(folder / name, digest) for name, digest in md5.items()]
+    return ImageSet.from_arrays(arrays[0][:, None], arrays[1]), ImageSet.from_arrays(arrays[2][:, None], arrays[3])
+
+
+def read_idx(path: Path, md5: str) -> NDArray[np.uint8]:
+    """An idx file of unsigned bytes; ``path.gz`` serves where ``path`` is missing."""
+    packed = path.with_name(path.name + ".gz")
+    if packed.exists() and not path.exists():
+        try:
+            data = verify(packed, gzip.decompress(packed.read_bytes()), md5)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DamagedFile(packed, f"is damaged: {error}") from None
+    else:
+        data = read_verified(path, md5)
+    header = 4 + 4 * data[3]  # two zeros, the type, the number of axes, then each axis
+    shape = np.frombuffer(data[4:header], ">u4").astype(np.int64)
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()  # torch wants memory it may write to
+
+
+# --- CIFAR-10 and CIFAR-100 ---
+
+CIFAR10_PICKLE_MD5 = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+}
+CIFAR10_BINARY_MD5 = {
+    "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+    "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+    "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+    "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+    "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+    "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+}
+CIFAR100_PICKLE_MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}
+
+
+def read_cifar_pickles(folder: Path, md5: Mapping[str, str], label_key: str) -> Pair:
+    """(train, test) from pickled batches, the last of which is the test set."""
+    parts = [read_cifar_pickle(folder / name, digest, label_key) for name, digest in md5.items()]
+    return join_batches(parts[:-1]), join_batches(parts[-1:])
+
+
+def read_cifar_pickle(path: Path, md5: str, label_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    published = read_verified(path, md5)  # a pickle can run code; nobody else's gets past this line
+    batch: dict[str, Any] = pickle.loads(published, encoding="latin1")
+    return np.asarray(batch["data"], np.uint8), np.asarray(batch[label_key], np.int64)
+
+
+def read_cifar10_binary(folder: Path) -> Pair:
+    """(train, test) from CIFAR-10's binary version: a label byte, then 3072 pixel bytes, for each image."""
+    records = [
+        np.frombuffer(read_verified(folder / name, digest), np.uint8).reshape(-1, 3073)
+        for name, digest in CIFAR10_BINARY_MD5.items()
+    ]
+    parts = [(record[:, 1:], record[:, 0].astype(np.int64)) for record in records]
+    return join_batches(parts[:-1]), join_batches(parts[-1:])
+
+
+def join_batches(parts: list[tuple[NDArray[np.uint8], NDArray[np.int64]]]) -> ImageSet:
+    pixels, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return ImageSet.from_arrays(pixels.reshape(-1, 3, 32, 32), labels)
+
+
+# --- scikit-learn's digits ---
+
+DIGITS_MD5 = "4d034029885394119b9a7cabcfb5edeb"
+
+
+def read_digits() -> Pair:
+    """(train, test): the 1797 embedded digits, 360 of them held out once and for all."""
+    from sklearn.datasets import load_digits  # takes a second, and only this data set needs it
+
+    digits = load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
+    labels = digits.target.astype(np.int64)
+    if md5_of(images.tobytes() + labels.astype(np.uint8).tobytes()) != DIGITS_MD5:
+        raise UserError("data.name=digits: this version of scikit-learn ships other digits; install scikit-learn 1.x")
+    everything = ImageSet.from_arrays(images, labels)
+    kept, held = hold_out(labels, 360, seeding.generator(0, "digits"))
+    return everything.subset(kept), everything.subset(held)

@@ -1,0 +1,124 @@
+"""Tiny-ImageNet's folders of JPEG files, decoded once.
+
+Only the archive has a published md5, and ``fetch`` checks it; in a folder, or a sample of one, a file that
+cannot be decoded, has the wrong shape, or is named but missing is refused.
+"""
+
+import hashlib
+import os
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_platform.data.image_set import ImageSet
+from fl_platform.data.readers import DamagedFile, Pair
+
+Listing = list[tuple[Path, int]]
+"""Image files and their classes."""
+
+
+def read_tiny_imagenet(folder: Path, cache: Path) -> Pair:
+    """(train, validation) of the folder; decoded arrays are kept in ``cache`` under a digest of the file listing."""
+    classes = {name: label for label, name in enumerate(sorted(read_words(folder / "wnids.txt")))}
+    listings = list_train(folder, classes), list_validation(folder, classes)
+    stored = cache / f"tiny_imagenet-{digest_of(folder, listings)}.npz"
+    arrays = read_stored(stored)
+    if arrays is None:
+        print(f"decoding the images of {folder} (once)", file=sys.stderr)
+        arrays = [decode(listing) for listing in listings]
+        store(stored, arrays)
+    train, validation = (
+        ImageSet.from_arrays(images, np.array([label for _, label in listing]))
+        for images, listing in zip(arrays, listings, strict=True)
+    )
+    return train, validation
+
+
+def read_words(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DamagedFile(path, f"cannot be read ({error})") from None
+
+
+def list_train(folder: Path, classes: dict[str, int]) -> Listing:
+    listing: Listing = []
+    for name, label in classes.items():
+        images = folder / "train" / name / "images"
+        files = sorted(images.glob("*.JPEG"))
+        if not files:
+            raise DamagedFile(images, "holds no .JPEG file although wnids.txt names its class")
+        listing += [(file, label) for file in files]
+    return listing
+
+
+def list_validation(folder: Path, classes: dict[str, int]) -> Listing:
+    """The images that val_annotations.txt names: file, class, and four box corners a line."""
+    path = folder / "val" / "val_annotations.txt"
+    words = read_words(path)
+    unknown = set(words[1::6]) - classes.keys()
+    if not words or len(words) % 6 or unknown:
+        raise DamagedFile(path, f"is damaged: {f'unknown class {min(unknown)}' if unknown else 'a line is incomplete'}")
+    return [(path.parent / "images" / file, classes[name]) for file, name in zip(words[::6], words[1::6], strict=True)]
+
+
+def digest_of(folder: Path, listings: tuple[Listing, Listing]) -> str:
+    """A name for the files as they are: path, size and time of change, so that an edited file is decoded again."""
+    digest = hashlib.blake2b(digest_size=12)
+    for path, label in (entry for listing in listings for entry in listing):
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise DamagedFile(path, f"cannot be read ({error.strerror})") from None
+        digest.update(f"{path.relative_to(folder)} {label} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def decode(listing: Listing) -> NDArray[np.uint8]:
+    """uint8 [n, 3, 64, 64]; Pillow decodes outside Python's lock, hence threads."""
+    from PIL import Image
+
+    images = np.empty((len(listing), 3, 64, 64), np.uint8)
+
+    def decode_one(position: int) -> None:
+        path = listing[position][0]
+        try:
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("RGB"))
+        except (OSError, SyntaxError, ValueError) as error:  # Pillow says SyntaxError for some broken headers
+            raise DamagedFile(path, f"is damaged: {error}") from None
+        if pixels.shape != (64, 64, 3):
+            raise DamagedFile(path, f"is damaged: {pixels.shape[1]} x {pixels.shape[0]} pixels, expected 64 x 64")
+        images[position] = pixels.transpose(2, 0, 1)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(decode_one, range(len(listing))):
+            pass
+    return images
+
+
+def read_stored(path: Path) -> list[NDArray[np.uint8]] | None:
+    """The decoded (train, validation) images, or None if there are none or their checksum fails."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return [stored["train"], stored["validation"]]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def store(path: Path, arrays: list[NDArray[np.uint8]]) -> None:
+    """Write the cache in one step; a cache that cannot be written only costs time."""
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            np.savez(file, train=arrays[0], validation=arrays[1])
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()

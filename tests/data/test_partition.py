@@ -1,0 +1,190 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_platform.config import compose
+from fl_platform.data.deal import deal
+from fl_platform.data.partition import Partition, make_partition
+from fl_platform.errors import UserError
+
+KINDS = ("dirichlet", "iid", "shards")
+LABELS = np.repeat(np.arange(10), 5500)
+
+
+@st.composite
+def problems(draw):
+    """Labels with gaps and rare classes, and a number of workers they can serve."""
+    num_workers = draw(st.integers(1, 30))
+    num_classes = draw(st.integers(1, 8))
+    size = draw(st.integers(3 * num_workers, 6 * num_workers))
+    labels = draw(st.lists(st.integers(0, num_classes - 1), min_size=size, max_size=size))
+    return np.array(labels), num_workers
+
+
+def dealt(labels, num_workers, kind="dirichlet", seed=0, omega=0.1, shards_per_worker=2) -> Partition:
+    rng = np.random.default_rng(seed)
+    return make_partition(kind, labels, num_workers, rng, omega=omega, shards_per_worker=shards_per_worker)
+
+
+@given(
+    problems(),
+    st.sampled_from(KINDS),
+    st.sampled_from([1e-300, 1e-6, 0.01, 0.1, 1.0, 1e6, 1e308]),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_every_sample_is_dealt_once_and_each_worker_has_two(problem, kind, omega, shards, seed):
+    labels, num_workers = problem
+    partition = dealt(labels, num_workers, kind, seed, omega, shards)
+    assert np.array_equal(np.sort(partition.indices), np.arange(len(labels)))
+    assert partition.num_workers == num_workers
+    assert partition.sizes.min() >= 2
+    assert partition.offsets[0] == 0
+    assert partition.offsets[-1] == len(labels)
+
+
+@given(problems(), st.sampled_from(KINDS))
+def test_the_stream_alone_decides(problem, kind):
+    labels, num_workers = problem
+    first, again = (dealt(labels, num_workers, kind, seed=7) for _ in range(2))
+    assert np.array_equal(first.indices, again.indices)
+    assert np.array_equal(first.offsets, again.offsets)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_seed_deals_otherwise(kind):
+    assert not np.array_equal(dealt(LABELS, 100, kind, seed=0).indices, dealt(LABELS, 100, kind, seed=1).indices)
+
+
+@given(problems())
+def test_class_counts_agree_with_counting(problem):
+    labels, num_workers = problem
+    partition = dealt(labels, num_workers)
+    counts = partition.class_counts(labels, 9)
+    for worker in range(num_workers):
+        assert counts[worker].tolist() == [int((labels[partition.of(worker)] == label).sum()) for label in range(9)]
+
+
+def reference_dirichlet(labels, num_workers, rng, omega):
+    """The rule of the paper's code, worker by worker and class by class."""
+    num_classes = labels.max() + 1
+    remaining = [list(np.flatnonzero(labels == label)) for label in range(num_classes)]
+    owned = [[] for _ in range(num_workers)]
+    draws = iter(rng.integers(num_classes, size=2 * num_workers))
+    for _ in range(2):
+        for worker in range(num_workers):
+            owned[worker].append(remaining[next(draws)].pop())
+    for members in remaining:
+        members = rng.permutation(members)
+        shares = rng.dirichlet(np.full(num_workers, omega))
+        cuts = (np.cumsum(shares)[:-1] * len(members)).astype(int)
+        for worker, piece in enumerate(np.split(members, cuts)):
+            owned[worker].extend(piece)
+    return owned
+
+
+@pytest.mark.parametrize("omega", [0.01, 0.1, 1.0])
+def test_dirichlet_equals_the_rule_of_the_papers_code(omega):
+    labels = np.random.default_rng(3).integers(5, size=2000)
+    partition = dealt(labels, 40, seed=11, omega=omega)
+    for worker, owned in enumerate(reference_dirichlet(labels, 40, np.random.default_rng(11), omega)):
+        assert partition.of(worker).tolist() == owned
+
+
+def test_exhausted_classes_are_drawn_again_among_the_others():
+    labels = np.array([0] * 95 + [1] * 3 + [4] * 2)
+    partition = dealt(labels, 50)
+    assert partition.sizes.tolist() == [2] * 50
+
+
+def test_regimes_of_omega_on_ten_classes():
+    """Medians over seeds of section 2.2's table: median n, share n = 2, share n < 64, classes a worker, 1 / sum q^2."""
+
+    def regime(omega):
+        rows = []
+        for seed in range(7):
+            partition = dealt(LABELS, 100, seed=seed, omega=omega)
+            sizes = partition.sizes
+            classes = (partition.class_counts(LABELS, 10) > 0).sum(1).mean()
+            effective = sizes.sum() ** 2 / (sizes**2).sum()
+            rows.append((np.median(sizes), (sizes == 2).mean(), (sizes < 64).mean(), classes, effective))
+        return np.median(rows, axis=0)
+
+    median, twos, small, classes, effective = regime(0.01)
+    assert 4 <= median <= 25
+    assert 0.35 <= twos <= 0.5
+    assert 0.55 <= small <= 0.7
+    assert 2.3 <= classes <= 3.0
+    assert 14 <= effective <= 22
+    median, _, small, classes, effective = regime(0.1)
+    assert 350 <= median <= 450
+    assert 0.05 <= small <= 0.15
+    assert 5.5 <= classes <= 6.3
+    assert 45 <= effective <= 60
+    median, _, small, classes, effective = regime(1.0)
+    assert 500 <= median <= 570
+    assert small == 0
+    assert classes > 9.8
+    assert 88 <= effective <= 95
+
+
+@pytest.mark.parametrize("omega", [1e7, 1e308])
+def test_large_omega_is_close_to_iid(omega):
+    counts = dealt(LABELS, 100, omega=omega).class_counts(LABELS, 10)
+    assert np.abs(counts - 55).max() <= 4  # the two reserved samples and rounding
+
+
+@pytest.mark.parametrize("omega", [1e-6, 1e-300])
+def test_tiny_omega_gives_each_class_to_one_worker_chosen_evenly(omega):
+    owners = []
+    for seed in range(60):
+        counts = dealt(LABELS, 10, seed=seed, omega=omega).class_counts(LABELS, 10)
+        assert (counts.max(axis=0) > 5450).all()
+        owners += counts.argmax(axis=0).tolist()
+    assert np.bincount(owners, minlength=10).min() > 30  # 60 expected each; 5.2 standard deviations
+
+
+def test_iid_hands_are_equal_up_to_one_sample():
+    sizes = dealt(LABELS[:1003], 10, "iid").sizes
+    assert set(sizes.tolist()) == {100, 101}
+
+
+def test_shards_are_runs_of_one_label():
+    partition = dealt(np.random.default_rng(0).permutation(LABELS), 100, "shards")
+    assert (partition.sizes == 550).all()
+    labels = np.random.default_rng(0).permutation(LABELS)
+    counts = partition.class_counts(labels, 10)
+    assert set(counts[counts > 0].tolist()) <= {275, 550}
+
+
+def test_a_million_workers_are_possible():
+    labels = np.random.default_rng(0).integers(10, size=2_500_000)
+    partition = dealt(labels, 1_000_000)
+    assert partition.sizes.min() == 2
+    assert partition.sizes.sum() == 2_500_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_workers", [0, 51])
+def test_fewer_than_two_samples_a_worker_are_refused(kind, num_workers):
+    with pytest.raises(UserError, match=f"num_workers={num_workers} .* between 1 and 50"):
+        dealt(LABELS[:101], num_workers, kind)
+
+
+def test_more_shards_than_samples_are_refused():
+    with pytest.raises(UserError, match=r"data.shards_per_worker=11 .* at most 10 shards"):
+        dealt(LABELS[:100], 10, "shards", shards_per_worker=11)
+
+
+def test_unknown_kind_is_refused():
+    with pytest.raises(UserError, match=r"data.partition=irichlet .* did you mean 'dirichlet'"):
+        dealt(LABELS, 10, "irichlet")
+
+
+def test_deal_follows_the_configuration():
+    labels = LABELS[::50]
+    base = deal(compose(["num_workers=20"]), labels)
+    assert np.array_equal(base.indices, deal(compose(["num_workers=20", "algorithm.name=gradma"]), labels).indices)
+    for word in ("seed=1", "data.dirichlet_omega=1.0", "data.partition=iid", "data.partition=shards"):
+        assert not np.array_equal(base.indices, deal(compose(["num_workers=20", word]), labels).indices), word
