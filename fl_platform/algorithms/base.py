@@ -149,12 +149,15 @@ class Algorithm(L.Callback):
     kind: ClassVar[str] = "worker"  # worker | server | both: where it departs from FedAvg
     downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker a round
     uploads: ClassVar[int] = 1
-    keeps: ClassVar[dict[str, str]] = {}
-    """Per-worker state: name -> what a worker that was never sampled has: zeros | global_params | global_buffers."""
     sends: ClassVar[tuple[str, ...]] = ()
     """Names of ``finish_local`` that go to the server."""
     uses: ClassVar[tuple[str, ...]] = ()
     """Config groups that change this method's result (``qp``, ``memory``); the others do not enter its run id."""
+
+    @property
+    def keeps(self) -> dict[str, str]:
+        """Per-worker state: name -> what a worker never seen has: zeros | global_params | global_buffers."""
+        return {}
 
     def __init_subclass__(cls, name: str | None = None, label: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -26,11 +26,14 @@ class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
     """Workers' objectives are corrected so that their minima agree with the global one."""
 
     kind: ClassVar[str] = "both"
-    keeps: ClassVar[dict[str, str]] = {"displacement": "zeros"}
 
     alpha: float = option(0.01, "weight of the dynamic regulariser", above=0, grid=(0.001, 0.01, 0.1))
     alpha_adapt: bool = option(False, "scale alpha by mean n / n_i for each worker")
     mean_displacement: Vector = state()
+
+    @property
+    def keeps(self) -> dict[str, str]:
+        return {"displacement": "zeros"}
 
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)

@@ -20,10 +20,13 @@ class Mifa(Algorithm, name="mifa", label="MIFA"):
     """The server averages the latest update of all workers, however old."""
 
     kind: ClassVar[str] = "server"
-    keeps: ClassVar[dict[str, str]] = {"latest_update": "zeros"}
     sends: ClassVar[tuple[str, ...]] = ("update_change",)
 
     mean_update: Vector = state()
+
+    @property
+    def keeps(self) -> dict[str, str]:
+        return {"latest_update": "zeros"}
 
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)

@@ -23,10 +23,12 @@ from fl_platform.options import option
 class Moon(Algorithm, name="moon", label="MOON"):
     """Workers pull their representation towards the global model's and away from their own last one."""
 
-    keeps: ClassVar[dict[str, str]] = {"last_params": "global_params", "last_buffers": "global_buffers"}
-
     mu: float = option(1.0, "weight of the contrastive loss", at_least=0)
     temperature: float = option(0.5, "temperature of the contrastive loss", above=0)
+
+    @property
+    def keeps(self) -> dict[str, str]:
+        return {"last_params": "global_params", "last_buffers": "global_buffers"}
 
     def local_loss(self, batch: LocalBatch) -> Tensor:
         loss = super().local_loss(batch)

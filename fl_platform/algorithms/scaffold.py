@@ -19,10 +19,13 @@ class Scaffold(Algorithm, name="scaffold", label="Scaffold"):
 
     downloads: ClassVar[int] = 2
     uploads: ClassVar[int] = 2
-    keeps: ClassVar[dict[str, str]] = {"control": "zeros"}
     sends: ClassVar[tuple[str, ...]] = ("control_change",)
 
     control: Vector = state()
+
+    @property
+    def keeps(self) -> dict[str, str]:
+        return {"control": "zeros"}
 
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)

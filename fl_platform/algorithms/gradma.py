@@ -1,0 +1,168 @@
+"""GradMA: Luo et al., A Gradient-Memory-based Accelerated Federated Learning with Alleviated Catastrophic Forgetting, CVPR 2023.
+
+QP(p; A) is the Euclidean projection of p onto {v : <v, a> >= 0 for every anchor a in A}.
+
+GradMA-W, worker i at step tau, all gradients on the same mini-batch:
+    g~ = QP(g(x_tau); [g(x_{tau-1}), g(x_t), x_tau - x_t]),   x_{tau+1} = x_tau - local_lr g~.
+GradMA-S, server, with a memory D of accumulated updates:
+    m_{t+1} = momentum_decay m~_t + avg_S(d_i),   m~_{t+1} = QP(m_{t+1}; D),   x_{t+1} = x_t - server_lr m~_{t+1}.
+GradMA is both.
+
+Readings and departures:
+- x_{-1} is the worker's last local model (``previous_model=last_local``; x_t for a worker never seen), or x_t as in the
+  released joint algorithm (``previous_model=global``): its first step is then plain SGD.
+- Mini-batch gradients stand for the full local gradients of the paper's listing, as in the released code.
+- Passes that cannot differ are not repeated: at tau = 0 the model is x_t, at tau = 1 the previous model is x_t. With
+  dropout the released code draws another mask for each such pass.
+- The memory keeps unweighted updates, whatever ``aggregation`` says.
+- ``memory_size=0`` is FedAvgM on the server; the released code fails there.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from fl_platform import keys, qp
+from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
+from fl_platform.algorithms.memory import GradientMemory, check_size
+from fl_platform.algorithms.momentum import SlowMomentum
+from fl_platform.config import Config
+from fl_platform.flat import Stack, Vector
+from fl_platform.options import option
+
+FROZEN = 1e-6  # a tensor keeps less than this share of its length: no direction agrees with all anchors
+
+
+@dataclass(eq=False)
+class ProjectedWorker(Algorithm):
+    """The worker side: descend along the gradient that opposes neither the past, nor the global model, nor the drift."""
+
+    uses: ClassVar[tuple[str, ...]] = ("qp",)
+
+    previous_model: str = option(
+        "last_local", "x_{-1}: the worker's last local model, or x_t", choices=("last_local", "global")
+    )
+
+    @property
+    def keeps(self) -> dict[str, str]:
+        return {"last_local": "global_params"} if self.previous_model == "last_local" else {}
+
+    def prepare(self, federation: Federation) -> None:
+        super().prepare(federation)
+        self._qp = federation.qp
+        self._segments = federation.layout.segments if federation.qp.scope == "tensor" else None
+
+    def local_direction(self, step: LocalStep) -> Stack:
+        anchors = self.anchors(step)
+        if not anchors:
+            return step.gradient
+        if self._qp.solver == "exact":
+            found = qp.project_stack([step.gradient, *anchors], segments=self._segments, margin=self._qp.worker_margin)
+        else:
+            found = qp.project(
+                step.gradient,
+                torch.stack(anchors, dim=1),
+                segments=self._segments,
+                margin=self._qp.worker_margin,
+                solver=self._qp.solver,
+            )
+        step.record(keys.QP_WORKER_ACTIVE, found.active)
+        step.record(keys.QP_WORKER_RATIO, found.norm_ratio)
+        step.record(keys.QP_WORKER_RESIDUAL, found.residual, how="max")
+        return found.vectors
+
+    def anchors(self, step: LocalStep) -> list[Stack]:
+        """g(x_{tau-1}), g(x_t) and the drift, without those that coincide or vanish."""
+        if step.index == 0:
+            if self.previous_model == "global":
+                return []
+            return [step.gradient_at(step.state["last_local"]), step.gradient]
+        drift = step.params - step.global_params
+        at_global = step.gradient_at(step.global_params)
+        if step.index == 1:
+            return [at_global, drift]
+        return [step.gradient_at(step.previous_params), at_global, drift]
+
+    def finish_local(self, run: LocalRun) -> dict[str, Stack]:
+        return {"last_local": run.params} if self.keeps else {}
+
+
+@dataclass(eq=False)
+class ProjectedServer(SlowMomentum):
+    """The server side: momentum that opposes no remembered update; the projected momentum is what is fed back."""
+
+    uses: ClassVar[tuple[str, ...]] = ("qp", "memory")
+
+    memory_decay: float = option(0.5, "beta_2", at_least=0, below=1, grid=(0.1, 0.5, 0.9))
+    memory_size: int = option(100, "m: slots of the gradient memory; 0 is FedAvgM", at_least=0)
+    memory: GradientMemory | None = state()
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        check_size(self.memory_size, config.cohort_size, config.num_workers)
+
+    def prepare(self, federation: Federation) -> None:
+        super().prepare(federation)
+        self._server_qp = federation.qp
+        self._figures: dict[str, float] = {}
+        if self.memory_size:
+            self.memory = GradientMemory(
+                self.memory_size,
+                federation.layout.dim,
+                decay=self.memory_decay,
+                device=federation.memory.device or federation.device,
+                dtype=federation.dtype,
+                segments=federation.layout.segments if federation.qp.scope == "tensor" else None,
+                policy=federation.memory.policy,
+                seed=federation.seed,
+            )
+
+    def begin_round(self, workers: np.ndarray, round: int) -> None:
+        if self.memory:
+            self.memory.admit(workers.tolist())
+
+    def server_direction(self, updates: Updates) -> Vector:
+        momentum = super().server_direction(updates)
+        if self.memory is None:
+            return momentum
+        self.memory.update(updates.workers.tolist(), updates.delta)
+        found = self.memory.project(
+            momentum,
+            margin=self._server_qp.server_margin,
+            drop_threshold=self._server_qp.drop_threshold,
+            solver=self._server_qp.solver,
+            on_failure="keep",
+        )
+        self.momentum = found.vectors
+        self._figures = {
+            keys.QP_SERVER_ACTIVE: float(found.active.double().mean()),
+            keys.QP_SERVER_RATIO: float(torch.linalg.vector_norm(found.vectors) / torch.linalg.vector_norm(momentum)),
+            keys.QP_SERVER_RESIDUAL: float(found.residual.max()),
+            keys.QP_FROZEN_TENSORS: float((found.norm_ratio < FROZEN).sum()),
+            keys.QP_FALLBACKS: float(found.fallbacks),
+        }
+        return self.momentum
+
+    def diagnostics(self) -> dict[str, float]:
+        return {**self._figures, **(self.memory.statistics() if self.memory else {})}
+
+
+@dataclass(eq=False)
+class GradMAW(ProjectedWorker, name="gradma_w", label="GradMA-W"):
+    """Workers correct their gradients; the server is FedAvg's."""
+
+
+@dataclass(eq=False)
+class GradMAS(ProjectedServer, name="gradma_s", label="GradMA-S"):
+    """FedAvg's workers; the server corrects its momentum by the memory of all workers' updates."""
+
+    kind: ClassVar[str] = "server"
+
+
+@dataclass(eq=False)
+class GradMA(ProjectedServer, ProjectedWorker, name="gradma", label="GradMA"):
+    """Corrected gradients on the workers and corrected momentum on the server."""
+
+    kind: ClassVar[str] = "both"
