@@ -1,0 +1,62 @@
+# Needs make and Python 3.11 or newer, nothing else. Writes only below this directory and to pip's cache.
+
+PYTHON ?= $(shell for name in python3.11 python3; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+
+# A second thread per process only slows these small models down; caches would otherwise go to the home directory.
+export OMP_NUM_THREADS := 1
+export MPLCONFIGDIR := $(CURDIR)/build/cache/matplotlib
+export WANDB_CACHE_DIR := $(CURDIR)/build/cache/wandb
+export WANDB_CONFIG_DIR := $(CURDIR)/build/cache/wandb
+export WANDB_DATA_DIR := $(CURDIR)/build/cache/wandb
+export RAY_USAGE_STATS_ENABLED := 0
+
+.PHONY: help setup demo test lint bench lock clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/setup.stamp ## create .venv with the exact packages of a run; done again when requirements change
+
+demo: setup ## a small federated comparison, offline, with its report
+	$(BIN)/python -m fl_platform demo
+
+test: lint ## lint, then every test: what CI runs
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/dev.stamp ## ruff (rules and format) and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict fl_platform
+
+bench: setup ## measure the engines and the solver on this machine
+	$(BIN)/python -m fl_platform bench
+
+lock: ## resolve requirements-dev.txt afresh and write constraints.txt
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --disable-pip-version-check --requirement requirements-dev.txt
+	sed '/^[^#]/d' constraints.txt > build/constraints.txt
+	build/lock/bin/python -m pip freeze --all | grep -Ev '^(pip==|nvidia|cuda|triton)' | sed 's/+[a-z0-9.]*$$//' >> build/constraints.txt
+	mv build/constraints.txt constraints.txt
+	rm -rf build/lock
+
+clean: ## remove build products and caches; .venv and runs stay
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find fl_platform tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/setup.stamp: requirements.txt constraints.txt
+	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "'$(or $(PYTHON),python3)' is not Python 3.11 or newer: install it, or make PYTHON=/path/to/python3.11" >&2; \
+		exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --requirement requirements.txt
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/setup.stamp requirements-dev.txt
+	$(PIP) --requirement requirements-dev.txt
+	@touch $@

@@ -1,0 +1,38 @@
+"""Every test runs offline, on one thread, and keeps W&B and matplotlib out of the home directory."""
+
+import atexit
+import os
+import tempfile
+from pathlib import Path
+
+import hypothesis
+
+import fl_platform  # noqa: F401  first: with it torchvision and lightning import everywhere
+
+ROOT = Path(__file__).resolve().parent.parent
+
+scratch = tempfile.TemporaryDirectory(prefix="fl_platform-tests-", ignore_cleanup_errors=True)
+atexit.register(scratch.cleanup)
+
+for name in [name for name in os.environ if name.startswith("WANDB_")]:
+    del os.environ[name]  # neither the user's account nor a surrounding run may reach a test
+
+os.environ.update(
+    {
+        "OMP_NUM_THREADS": "1",  # read when torch is first imported, here and in child processes
+        "MPLBACKEND": "agg",
+        "MPLCONFIGDIR": scratch.name,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "WANDB_CACHE_DIR": scratch.name,
+        "WANDB_CONFIG_DIR": scratch.name,
+        "WANDB_DATA_DIR": scratch.name,
+        "WANDB_DIR": scratch.name,
+        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+    }
+)
+
+hypothesis.settings.register_profile("fl_platform", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("fl_platform")

@@ -1,0 +1,111 @@
+"""The convex-solver references agree with the exact solver, and the layer has the derivative of a projection."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_platform.qp import TOLERANCE, project, solve
+from fl_platform.qp.active_set import active_set, hildreth
+
+AGREEMENT = {"cvxpylayers": 1e-4, "clarabel": 1e-4}
+"""Of projected vectors, relative to the vector; opposite anchors cost a factored solver half of its digits."""
+
+
+def make_problem(kind: str, count: int, dimension: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    anchors, vector = rng.standard_normal((count, dimension)), rng.standard_normal(dimension)
+    changes = {
+        "duplicate": anchors[0],
+        "opposite": -anchors[0],
+        "zero": np.zeros(dimension),
+        "collinear": anchors[:2].sum(0),
+        "nearly_parallel": anchors[0] + 1e-3 * rng.standard_normal(dimension),
+        "tiny": 1e-8 * anchors[-1],
+        "huge": 1e6 * anchors[-1],
+    }
+    anchors[-1] = changes.get(kind, anchors[-1])
+    return torch.tensor(vector), torch.tensor(anchors)
+
+
+KINDS = ("random", "duplicate", "opposite", "zero", "collinear", "nearly_parallel", "tiny", "huge")
+problems = st.builds(
+    make_problem, st.sampled_from(KINDS), st.integers(1, 6), st.integers(1, 8), st.integers(0, 2**32 - 1)
+)
+
+
+@pytest.mark.parametrize("solver", sorted(AGREEMENT))
+@given(problem=problems)
+@settings(max_examples=60, deadline=None)
+def test_agrees_with_the_exact_solver(solver, problem):
+    vector, anchors = problem
+    result = project(vector, anchors, solver=solver)
+    exact = project(vector, anchors)
+    assert float((result.vectors - exact.vectors).norm()) <= AGREEMENT[solver] * float(vector.norm())
+    assert float(exact.residual) <= TOLERANCE["exact"]
+
+
+@pytest.mark.parametrize("solver", sorted(AGREEMENT))
+def test_solves_batches_and_segments(solver):
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(3, 12, generator=generator, dtype=torch.float64)
+    anchors = torch.randn(3, 4, 12, generator=generator, dtype=torch.float64)
+    segments = [(0, 5), (5, 12)]
+    result = project(vectors, anchors, segments=segments, solver=solver)
+    expected = project(vectors, anchors, segments=segments)
+    torch.testing.assert_close(result.vectors, expected.vectors, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # cvxpylayers 1.2 under numpy 2
+def test_the_layer_differentiates_the_projection():
+    vector = torch.tensor([-1.0, -2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    anchors = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    project(vector, anchors, solver="cvxpylayers").vectors.sum().backward()
+    # Only the first anchor is active: the map is v - <v, a> a / |a|^2 and its Jacobian at a = e_1 is diag(0, 1, 1).
+    torch.testing.assert_close(vector.grad, torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64), rtol=0, atol=1e-5)
+    # d/da of -<v, a>(a_1 + a_2 + a_3) / |a|^2 at a = e_1, v = (-1, -2, 3): (0, 3, -2) by the quotient rule.
+    expected = torch.tensor([[0.0, 3.0, -2.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(anchors.grad, expected, rtol=0, atol=1e-5)
+
+
+def test_coordinate_descent_reaches_the_active_set_solution():
+    generator = torch.Generator().manual_seed(2)
+    anchors = torch.randn(8, 30, generator=generator, dtype=torch.float64)
+    anchors /= anchors.norm(dim=1, keepdim=True)
+    gram, linear = anchors @ anchors.mT, anchors @ torch.randn(30, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(hildreth(gram, linear, 1e-12), active_set(gram, linear, 1e-15), rtol=0, atol=1e-10)
+
+
+def test_a_gram_matrix_with_float32_noise_is_solved_to_its_resolution():
+    generator = torch.Generator().manual_seed(4)
+    anchors = torch.randn(40, 25, generator=generator, dtype=torch.float64)  # more anchors than dimensions: singular
+    vector = torch.randn(25, generator=generator, dtype=torch.float64)
+    gram = anchors @ anchors.mT
+    noise = torch.randn(40, 40, generator=generator, dtype=torch.float64)
+    noisy = gram + 2e-8 * (noise + noise.mT) * gram.diagonal().sqrt().outer(gram.diagonal().sqrt())
+    solution = solve(noisy, anchors @ vector, vector @ vector, resolution=1e-7)
+    projected = vector + solution.multipliers @ anchors
+    assert float((projected - project(vector, anchors).vectors).norm()) <= 1e-3 * float(vector.norm())
+
+
+def test_convex_packages_are_imported_only_on_demand():
+    program = "import sys, fl_platform.qp; sys.exit(any(name in sys.modules for name in ('cvxpy', 'cvxpylayers')))"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_missing_package_is_named():
+    program = (
+        "import sys; sys.modules['cvxpylayers'] = None\n"
+        "import torch\n"
+        "from fl_platform.errors import UserError\n"
+        "from fl_platform.qp import project\n"
+        "try:\n    project(-torch.ones(2), torch.ones(1, 2), solver='cvxpylayers')\n"
+        "except UserError as error:\n    print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert "pip install cvxpylayers" in run.stdout
+    assert "qp.solver=exact" in run.stdout
