@@ -1,6 +1,7 @@
 """Checkpoints that are complete or absent: written aside, named by their content, then moved into place."""
 
 import hashlib
+import json
 import os
 import re
 import sys
@@ -98,3 +99,10 @@ def check_valid(path: Path) -> Path:
     if not is_valid(path):
         raise UserError(f"--resume {path}: the file is damaged or was renamed; its content does not match its name")
     return path
+
+
+def saved_config(path: Path) -> dict[str, Any]:
+    """The configuration of the run that wrote a checkpoint."""
+    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    config: dict[str, Any] = json.loads(loaded["federated"]["config"])
+    return config

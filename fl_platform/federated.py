@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fl_platform import keys
 from fl_platform.algorithms.base import Federation, Updates, the_algorithm
-from fl_platform.config import Config
+from fl_platform.config import Config, to_dict
 from fl_platform.data.datasets import Dataset
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.images import Images
@@ -27,7 +27,7 @@ from fl_platform.data.streams import BatchStreams
 from fl_platform.metrics import Scoreboard, class_accuracy
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
-from fl_platform.workers.engines import Engine, choose_engine
+from fl_platform.workers.engines import ENGINES, choose_engine
 from fl_platform.workers.pool import WorkerPool
 from fl_platform.workers.state import WorkerStates
 from fl_platform.workers.training import Job, LocalResult, LocalTraining
@@ -87,12 +87,9 @@ class FederatedModule(L.LightningModule):
         if self.config.buffers == "local":
             keeps["running_statistics"] = "global_buffers"
         self.states = WorkerStates(keeps, torch.device(self.config.state.device or device))
-        engine = choose_engine(self.config.engine, device, self.config.model.name or "")
-        self.engine = Engine(engine, self.network, self.local_training)
-
-    def local_training(self, executor: Any) -> LocalTraining:
-        return LocalTraining(
-            executor,
+        self.local_training = LocalTraining(
+            ENGINES[choose_engine(self.config.engine, device)],
+            self.network,
             self.algorithm,
             self.train_images,
             self.streams,
@@ -101,8 +98,8 @@ class FederatedModule(L.LightningModule):
             seed=self.config.seed,
         )
 
-    def configure_optimizers(self) -> None:
-        return None
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        return []  # the server rule is the algorithm's
 
     def train_dataloader(self) -> list[int]:
         return [0]  # one batch an epoch: the round itself
@@ -146,7 +143,7 @@ class FederatedModule(L.LightningModule):
             relative_sizes=torch.from_numpy(self.sizes[workers] / self.sizes.mean()).to(self.global_params),
             state=state,
         )
-        result = self.engine.train(job)
+        result = self.local_training.train(job)
         self._server_step(workers, result)
 
     def _server_step(self, workers: np.ndarray, result: LocalResult) -> None:
@@ -207,9 +204,10 @@ class FederatedModule(L.LightningModule):
     def evaluate(self) -> tuple[float, np.ndarray, np.ndarray]:
         """Mean loss, and per class the correct and all samples, of the global model on the whole test set."""
         images, labels = self.test_images.whole(), self.test_images.all_labels
+        weights = self.network.parameters.views(self.global_params)
         logits = torch.cat(
             [
-                self.network.single(self.global_params, self.global_buffers, chunk, Pass(train=False)).logits
+                self.network.single(weights, self.global_buffers, chunk, Pass(train=False)).logits
                 for chunk in images.split(EVALUATION_BATCH)
             ]
         )
@@ -234,6 +232,7 @@ class FederatedModule(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["federated"] = {
+            "config": json.dumps(to_dict(self.config)),
             "pool": self.pool.state_dict(),
             "streams": self.streams.state_dict(),
             "states": self.states.state_dict(),

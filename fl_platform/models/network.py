@@ -10,6 +10,9 @@ from fl_platform.flat import Binding, Layout, Stack, Vector
 from fl_platform.models.layers import Features, Pass, running
 
 
+Weights = list[Tensor]  # one tensor per parameter, with a leading stack dimension or without
+
+
 @dataclass(frozen=True)
 class Output:
     """What a forward pass leaves: logits, the representation, and the activation after each block that ran."""
@@ -42,9 +45,9 @@ class Network:
     def buffers(self) -> Layout:
         return self._binding.buffers
 
-    def single(self, params: Vector, buffers: Vector, x: Tensor, forward_pass: Pass, first: int = 0) -> Output:
-        """One worker: params (d,), buffers (b,), x (B, ...); starts at block ``first``."""
-        self._binding.bind(self.parameters.views(params), self.buffers.views(buffers))
+    def single(self, weights: Weights, buffers: Vector, x: Tensor, forward_pass: Pass, first: int = 0) -> Output:
+        """One worker: weights one tensor each, buffers (b,), x (B, ...); starts at block ``first``."""
+        self._binding.bind(weights, self.buffers.views(buffers))
         activations = []
         with running(forward_pass):
             for block in self.blocks[first:]:
@@ -54,37 +57,29 @@ class Network:
 
     def stacked(
         self,
-        params: Stack | Vector,
+        weights: Weights,
         buffers: Stack | Vector,
         x: Tensor,
         mask: Tensor | None,
-        keys: Tensor | None,
+        keys: Tensor,
         *,
         train: bool,
         updates_statistics: bool = False,
         first: int = 0,
     ) -> Output:
-        """S workers: x (S, B, ...), mask (S, B) or None, keys (S,); params and buffers stacked or shared."""
+        """S workers: x (S, B, ...), mask (S, B) or None, keys (S,); weights and buffers stacked or shared."""
 
         def one_worker(
-            parameters: list[Tensor], buffers: list[Tensor], x: Tensor, mask: Tensor | None, key: Tensor | None
+            weights: Weights, buffers: Vector, x: Tensor, mask: Tensor | None, key: Tensor
         ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-            self._binding.bind(parameters, buffers)
             forward_pass = Pass(train, mask, key, updates_statistics)
-            activations = []
-            with running(forward_pass):
-                for block in self.blocks[first:]:
-                    x = block(x)
-                    activations.append(x)
-            return x, [] if forward_pass.features is None else [forward_pass.features], activations
+            output = self.single(weights, buffers, x, forward_pass, first)
+            return output.logits, [] if output.features is None else [output.features], output.activations
 
-        def axis(value: Tensor | None, stacked_rank: int) -> int | None:
-            return 0 if value is not None and value.dim() == stacked_rank else None
-
-        run: Callable[..., tuple[Tensor, list[Tensor], list[Tensor]]] = torch.vmap(
-            one_worker, in_dims=(axis(params, 2), axis(buffers, 2), 0, axis(mask, 2), axis(keys, 1))
-        )
-        logits, features, activations = run(self.parameters.views(params), self.buffers.views(buffers), x, mask, keys)
+        shared_weights = weights[0].dim() == len(self.parameters.shapes[0])
+        axes = (None if shared_weights else 0, None if buffers.dim() == 1 else 0, 0, None if mask is None else 0, 0)
+        run: Callable[..., tuple[Tensor, list[Tensor], list[Tensor]]] = torch.vmap(one_worker, in_dims=axes)
+        logits, features, activations = run(weights, buffers, x, mask, keys)
         return Output(logits, features[0] if features else None, activations)
 
     def export(self, params: Vector, buffers: Vector) -> nn.Module:

@@ -1,67 +1,67 @@
 """The reference engine: one worker after another, PyTorch's own layers, no padding."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.data.streams import BatchPlan
 from fl_platform.flat import Stack, Vector
 from fl_platform.models.layers import Pass
-from fl_platform.models.network import Output
-from fl_platform.workers.training import Executor, Job, LocalResult, LocalTraining, Records
+from fl_platform.models.network import Output, Weights
+from fl_platform.workers.stacked import StackedObjective
+from fl_platform.workers.training import Batch, Job, LocalTraining, Objective, part_of_batch, part_of_job
 
 
-class SingleExecutor(Executor):
-    """A stack of one worker, run without a stack dimension."""
+class SingleObjective(StackedObjective):
+    """A stack of one worker, run without a stack dimension and without padding."""
+
+    def _padding(self) -> tuple[None, None]:
+        return None, None
 
     def forward(
         self,
-        params: Stack | Vector,
+        weights: Weights,
         buffers: Stack | Vector,
         x: Tensor,
-        mask: Tensor | None,
         keys: Tensor,
         *,
         train: bool,
         updates_statistics: bool = False,
         first: int = 0,
     ) -> Output:
-        forward_pass = Pass(train, mask if mask is None else mask[0], keys[0], updates_statistics)
-        output = self.network.single(params.view(-1), buffers.view(-1), x[0], forward_pass, first)
+        weights = [weight.view(shape) for weight, shape in zip(weights, self._network.parameters.shapes, strict=True)]
+        forward_pass = Pass(train, None, keys[0], updates_statistics)
+        output = self._network.single(weights, buffers.view(-1), x[0], forward_pass, first)
         features = None if output.features is None else output.features.unsqueeze(0)
         return Output(output.logits.unsqueeze(0), features, [a.unsqueeze(0) for a in output.activations])
 
 
-def train_one_by_one(training: LocalTraining, job: Job) -> LocalResult:
-    """Each worker of the job alone; batches of its own length."""
-    return concatenate([training.train(part(job, slice(s, s + 1))) for s in range(len(job.workers))])
+class LoopObjective(Objective):
+    """Each worker's gradient in turn, on a batch of its own length; a worker without samples has gradient zero."""
 
+    def __init__(self, training: LocalTraining, job: Job, batch: Batch) -> None:
+        self._dim = job.global_params.numel()
+        self._workers = [
+            SingleObjective(training, part_of_job(job, slice(s, s + 1)), part_of_batch(batch, s)) if length else None
+            for s, length in enumerate(batch.lengths)
+        ]
 
-def part(job: Job, rows: slice) -> Job:
-    """Some workers of a job, their batches cut to the longest among them."""
-    counts = job.plan.counts[:, rows]
-    indices = job.plan.indices[:, rows, : counts.max()]
-    return Job(
-        round=job.round,
-        workers=job.workers[rows],
-        plan=BatchPlan(np.ascontiguousarray(indices), np.ascontiguousarray(counts)),
-        global_params=job.global_params,
-        global_buffers=job.global_buffers,
-        buffers=job.buffers[rows] if job.buffers.dim() == 2 else job.buffers,
-        relative_sizes=job.relative_sizes[rows],
-        state={name: stack[rows] for name, stack in job.state.items()},
-    )
+    def gradient(self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool) -> tuple[Stack, Tensor]:
+        gradients = params.new_zeros(len(self._workers), self._dim)
+        losses = params.new_zeros(len(self._workers))
+        for s, worker in enumerate(self._workers):
+            if worker is not None:
+                own = slice(s, s + 1)
+                gradients[own], losses[own] = worker.gradient(
+                    params[own] if params.dim() == 2 else params,
+                    buffers[own] if buffers.dim() == 2 else buffers,
+                    updates_statistics,
+                )
+        self.passes += 1
+        return gradients, losses
 
-
-def concatenate(results: list[LocalResult]) -> LocalResult:
-    records = Records()
-    for result in results:
-        records.extend(result.records)
-    return LocalResult(
-        params=torch.cat([r.params for r in results]),
-        buffers=torch.cat([r.buffers for r in results]),
-        loss=torch.cat([r.loss for r in results]),
-        outcome={name: torch.cat([r.outcome[name] for r in results]) for name in results[0].outcome},
-        records=records,
-        gradient_passes=sum(r.gradient_passes for r in results),
-    )
+    def gradient_at(self, params: Stack | Vector) -> Stack:
+        gradients = params.new_zeros(len(self._workers), self._dim)
+        for s, worker in enumerate(self._workers):
+            if worker is not None:
+                gradients[s : s + 1] = worker.gradient_at(params[s : s + 1] if params.dim() == 2 else params)
+        self.passes += 1
+        return gradients

@@ -1,25 +1,23 @@
 """Local training of a stack of workers: I steps of SGD along the algorithm's direction.
 
-The same steps serve both engines; what differs is how a network is run on the stack (``Executor``).
+The same steps serve both engines; what differs is how the gradients of a stack are taken (``Objective``).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, LocalBatch, LocalRun, LocalStep
+from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.flat import Stack, Vector
-from fl_platform.models.network import Network, Output
+from fl_platform.models.network import Network
 from fl_platform.seeding import stream_keys
-
-PASS_STRIDE = 0x1000000000000001  # sets the passes of one step apart in both halves of their dropout keys
 
 
 @dataclass(frozen=True)
@@ -66,25 +64,19 @@ class Records:
         return {name: float(reducers[how](torch.cat(values))) for name, (how, values) in self._values.items()}
 
 
-class Executor(ABC):
-    """How a network is run on a stack of workers."""
+class Objective(ABC):
+    """The algorithm's local loss on one batch of every worker of a stack, as a function of the parameters."""
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    passes = 0
+    """Gradients taken so far, counted once for the whole stack."""
 
     @abstractmethod
-    def forward(
-        self,
-        params: Stack | Vector,
-        buffers: Stack | Vector,
-        x: Tensor,
-        mask: Tensor | None,
-        keys: Tensor,
-        *,
-        train: bool,
-        updates_statistics: bool = False,
-        first: int = 0,
-    ) -> Output: ...
+    def gradient(self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool) -> tuple[Stack, Tensor]:
+        """(S, d) gradients and (S,) losses at each worker's own parameters, or at one point for all."""
+
+    @abstractmethod
+    def gradient_at(self, params: Stack | Vector) -> Stack:
+        """Gradients elsewhere; running statistics are left alone."""
 
 
 class LocalTraining:
@@ -92,7 +84,8 @@ class LocalTraining:
 
     def __init__(
         self,
-        executor: Executor,
+        objective: "MakeObjective",
+        network: Network,
         algorithm: Algorithm,
         images: Images,
         streams: BatchStreams,
@@ -101,7 +94,7 @@ class LocalTraining:
         local_steps: int,
         seed: int,
     ) -> None:
-        self.executor, self.algorithm = executor, algorithm
+        self._objective, self.network, self.algorithm = objective, network, algorithm
         self.images, self.streams = images, streams
         self.local_lr, self.local_steps, self.seed = local_lr, local_steps, seed
 
@@ -113,7 +106,7 @@ class LocalTraining:
         records, losses, passes = Records(), [], 0
         batches = self._batches(job.plan, job.round, job.workers, "step")
         for index, batch in enumerate(batches):
-            objective = Objective(self, job, batch)
+            objective = self._objective(self, job, batch)
             gradient, loss = objective.gradient(params, buffers, updates_statistics=True)
             step = LocalStep(
                 index=index,
@@ -139,7 +132,7 @@ class LocalTraining:
             local_lr=self.local_lr,
             local_steps=self.local_steps,
             full_gradient=lambda at: self._full_gradient(job, at),
-            round_gradient=lambda at: sum_of(Objective(self, job, batch).gradient_at(at) for batch in batches) / len(batches),
+            round_gradient=lambda at: sum_of(self._objective(self, job, batch).gradient_at(at) for batch in batches) / len(batches),
         )
         outcome = self.algorithm.finish_local(run)
         return LocalResult(params, buffers, torch.stack(losses).mean(0), outcome, records, passes)
@@ -152,9 +145,7 @@ class LocalTraining:
         counts = torch.from_numpy(plan.counts).to(device)
         batches = []
         for step, lengths in enumerate(plan.counts):
-            width = lengths.max()
-            padded = lengths.min() < width
-            batches.append(Batch(indices[step, :, :width], keys[step], counts[step] if padded else None))
+            batches.append(Batch(indices[step, :, : lengths.max()], keys[step], counts[step], lengths))
         return batches
 
     def _full_gradient(self, job: Job, at: Vector) -> Stack:
@@ -162,11 +153,9 @@ class LocalTraining:
         total = torch.zeros(len(job.workers), at.numel(), dtype=at.dtype, device=at.device)
         samples = torch.zeros(len(job.workers), 1, dtype=at.dtype, device=at.device)
         for number, plan in enumerate(self.streams.full_pass(job.workers)):
-            if not plan.counts.any():  # a stack of one whose worker has no more data
-                continue
             [batch] = self._batches(plan, job.round, job.workers, f"full{number}")
             counts = torch.from_numpy(plan.counts[0]).to(at)[:, None]
-            total += counts * Objective(self, job, batch).gradient_at(at)
+            total += counts * self._objective(self, job, batch).gradient_at(at)
             samples += counts
         return total / samples
 
@@ -177,71 +166,31 @@ def sum_of(stacks: Iterable[Stack]) -> Stack:
 
 @dataclass(frozen=True)
 class Batch:
-    """Indices (S, B) into the training set, keys (S,), and how many of each row are real (None: all)."""
+    """Indices (S, B) into the training set, keys (S,), and how many of each row are real."""
 
     indices: Tensor
     keys: Tensor
-    counts: Tensor | None
+    counts: Tensor
+    lengths: np.ndarray  # the same on the host
 
 
-class Objective:
-    """The algorithm's local loss on one batch, as a function of the parameters."""
+MakeObjective = Callable[[LocalTraining, Job, Batch], Objective]
 
-    def __init__(self, training: LocalTraining, job: Job, batch: Batch) -> None:
-        self._algorithm, self._executor, self._job, self._batch = training.algorithm, training.executor, job, batch
-        self._x = training.images.batch(batch.indices, batch.keys)
-        self._labels = training.images.labels(batch.indices)
-        self._mask: Tensor | None = None
-        self._weights: Tensor | None = None
-        if batch.counts is not None:
-            counts = batch.counts[:, None]
-            self._mask = torch.arange(batch.indices.shape[1], device=counts.device) < counts
-            self._weights = self._mask.to(self._x.dtype) / counts.clamp(min=1)
-        self.passes = 0
-        self._forwards = 0
 
-    def gradient(self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool) -> tuple[Stack, Tensor]:
-        """(S, d) gradients and (S,) losses."""
-        stack = params if params.dim() == 2 else params.expand(len(self._labels), -1)
-        leaf = stack.detach().requires_grad_()
-        output = self._forward(leaf, buffers, train=True, updates_statistics=updates_statistics)
-        loss = self._algorithm.local_loss(self._view(output))
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf)
-        self.passes += 1
-        return gradient, loss.detach()
+def part_of_job(job: Job, rows: slice) -> Job:
+    """Some workers of a job."""
+    return replace(
+        job,
+        workers=job.workers[rows],
+        plan=BatchPlan(job.plan.indices[:, rows], job.plan.counts[:, rows]),
+        buffers=job.buffers[rows] if job.buffers.dim() == 2 else job.buffers,
+        relative_sizes=job.relative_sizes[rows],
+        state={name: stack[rows] for name, stack in job.state.items()},
+    )
 
-    def gradient_at(self, params: Stack | Vector) -> Stack:
-        return self.gradient(params, self._job.global_buffers, updates_statistics=False)[0]
 
-    def _forward(self, params: Stack | Vector, buffers: Stack | Vector, **how: bool) -> Output:
-        return self._executor.forward(params, buffers, self._x, self._mask, self._next_keys(), **how)
-
-    def _next_keys(self) -> Tensor:
-        """Dropout keys of the next training pass; the first pass of a step has the same ones in every algorithm."""
-        number = self._forwards
-        self._forwards += 1
-        return self._batch.keys + PASS_STRIDE * number if number else self._batch.keys
-
-    def _view(self, output: Output) -> LocalBatch:
-        return LocalBatch(
-            labels=self._labels,
-            logits=output.logits,
-            features=output.features,
-            activations=output.activations,
-            weights=self._weights,
-            state=self._job.state,
-            global_params=self._job.global_params,
-            global_buffers=self._job.global_buffers,
-            frozen_features=self._frozen_features,
-            resume_at=self._resume_at,
-        )
-
-    def _frozen_features(self, params: Stack | Vector, buffers: Stack | Vector) -> Tensor:
-        with torch.no_grad():
-            features = self._executor.forward(params, buffers, self._x, self._mask, self._batch.keys, train=False).features
-        assert features is not None
-        return features
-
-    def _resume_at(self, block: int, activation: Tensor, params: Vector) -> Tensor:
-        buffers = self._job.global_buffers
-        return self._executor.forward(params, buffers, activation, self._mask, self._next_keys(), train=True, first=block).logits
+def part_of_batch(batch: Batch, row: int) -> Batch:
+    """One worker's samples, without padding."""
+    length = int(batch.lengths[row])
+    own = slice(row, row + 1)
+    return Batch(batch.indices[own, :length], batch.keys[own], batch.counts[own], batch.lengths[own])
