@@ -1,0 +1,250 @@
+"""The gradient memory D of GradMA (mem_red and Server_Update): an accumulated update per buffered worker, and its QP.
+
+D_i = scale_i * row_i. Decay multiplies the scale of a slot and leaves its row alone, so the Gram matrix of the rows
+changes only where an update arrives: each entry is a product of two stored rows at all times and nothing drifts.
+A round reads the memory twice: once for the products of the changed rows and the vector with all rows, once to combine.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_platform import keys
+from fl_platform.algorithms.policies import Slots, get_policy
+from fl_platform.errors import UserError
+from fl_platform.qp import Projection, solve
+from fl_platform.qp.dual import EXACT_GRAM
+from fl_platform.qp.projection import Segments, check_segments
+from fl_platform.seeding import generator
+
+SMALLEST_SCALE = 1e-120
+"""Decay stops here: far below anything an update could notice, and its square is still a float64. Directions count in
+the QP and lengths do not, so the anchor of a worker unseen for long must not vanish by underflow."""
+CHUNK = 8192
+"""Coordinates per matrix product: long enough for a fast product, short enough for float32 sums to lose little."""
+NARROW = 4096
+"""Segments up to this width are multiplied in float64: that is cheap, and anchors of small tensors are dependent."""
+FLOAT32_GRAM = 3e-7
+"""Relative error of Gram entries summed over float32 chunks; 2.3e-7 was the largest seen, for positive rows."""
+
+
+def check_size(memory_size: int, cohort_size: int, num_workers: int) -> None:
+    """0 (no memory), or room for the cohort and no more than all workers."""
+    if memory_size != 0 and not cohort_size <= memory_size <= num_workers:
+        raise UserError(
+            f"algorithm.memory_size={memory_size} is not allowed; it must be 0 or lie between "
+            f"cohort_size={cohort_size} and num_workers={num_workers}"
+        )
+
+
+class GradientMemory:
+    """At most ``size`` workers' updates of ``dimension`` coordinates.
+
+    A round is ``admit(cohort)`` before training, ``update(workers, deltas)`` with those that reported (maybe none),
+    then ``project(vector)``. With the coordinates split over ranks, each holds a memory of its slice and ``reduce``
+    adds up the inner products of all of them.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        dimension: int,
+        *,
+        decay: float,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        segments: Segments | None = None,
+        policy: str = "least_frequent",
+        seed: int = 0,
+        reduce: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.decay, self.seed, self.reduce = decay, seed, reduce
+        self.policy = get_policy(policy)
+        self.segments = check_segments(segments, dimension)
+        self.rows = torch.zeros(size, dimension, dtype=dtype, device=device)
+        self.gram = torch.zeros(len(self.segments), size, size, dtype=torch.float64)
+        self.scale = torch.zeros(size, dtype=torch.float64)
+        self.owner = np.full(size, -1, dtype=np.int64)
+        self.count = np.zeros(size, dtype=np.int64)
+        self.inserted = np.zeros(size, dtype=np.int64)
+        self.last_sampled = np.zeros(size, dtype=np.int64)
+        self.is_new = np.zeros(size, dtype=bool)
+        self.is_stale = np.zeros(size, dtype=bool)  # the row changed since its Gram entries were computed
+        self.round = self.entries = self.hits = self.evictions = 0
+
+    @property
+    def used(self) -> int:
+        """Slots fill in order and are never emptied, only handed on."""
+        return int((self.owner >= 0).sum())
+
+    @property
+    def workers(self) -> list[int]:
+        """Buffered workers, by slot."""
+        return [int(worker) for worker in self.owner[: self.used]]
+
+    def admit(self, workers: Sequence[int]) -> None:
+        """mem_red: count the cohort, in sampling order, and give a slot to each member that has none."""
+        if len(set(workers)) != len(workers) or len(workers) > len(self.owner):
+            raise UserError(
+                f"a cohort of {len(workers)} workers must be distinct and fit algorithm.memory_size={len(self.owner)}"
+            )
+        self.round += 1
+        self.is_new[:] = False
+        slot_of = {worker: slot for slot, worker in enumerate(self.workers)}
+        for worker in workers:
+            slot = slot_of.get(worker)
+            if slot is None:
+                slot = self._make_room(worker, workers)
+            else:
+                self.hits += 1
+            self.count[slot] += 1
+            self.last_sampled[slot] = self.round
+
+    def _make_room(self, worker: int, cohort: Sequence[int]) -> int:
+        slot = self.used
+        if slot == len(self.owner):
+            candidates = np.flatnonzero(~np.isin(self.owner, cohort))
+            candidates = candidates[self.inserted[candidates].argsort()]
+            slot = self.policy.victim(self._slots(worker), candidates)
+            self.evictions += 1
+        self.entries += 1
+        self.owner[slot], self.count[slot], self.inserted[slot] = worker, 0, self.entries
+        self.scale[slot] = 0.0  # D is zero until the worker reports
+        self.is_new[slot] = True
+        return slot
+
+    def _slots(self, worker: int) -> Slots:
+        stream = generator(self.seed, "memory", self.round, worker)
+        return Slots(self.count, self.inserted, self.last_sampled, self.is_new, self._cosines, stream)
+
+    def _cosines(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        if self.is_stale.any():
+            self._products(None)
+        gram = self.gram.sum(0) * (self.scale > 0)
+        length = gram.diagonal().sqrt()
+        reciprocal = torch.where(length > 0, 1 / length, 0.0)
+        return np.asarray(gram * reciprocal.unsqueeze(1) * reciprocal)
+
+    def update(self, workers: Sequence[int], deltas: Tensor) -> None:
+        """D_i <- d_i for reporters that just entered, decay D_i + d_i for the others, decay D_i for all the rest."""
+        slot_of = {worker: slot for slot, worker in enumerate(self.workers)}
+        self.scale = torch.where(self.scale > 0, (self.scale * self.decay).clamp_min(SMALLEST_SCALE), 0.0)
+        if self.decay == 0:
+            self.scale.zero_()
+        silent = set(np.flatnonzero(self.is_new).tolist()) - {slot_of[worker] for worker in workers}
+        for worker, delta in zip(workers, deltas.to(self.rows), strict=True):
+            slot = slot_of[worker]
+            remembered = float(self.scale[slot])
+            if remembered:
+                torch.add(delta, self.rows[slot], alpha=remembered, out=self.rows[slot])
+            else:
+                self.rows[slot] = delta
+            self.scale[slot] = 1.0
+            self.is_stale[slot] = True
+        for slot in silent:
+            self.rows[slot] = 0.0
+            self.is_stale[slot] = True
+
+    def project(
+        self,
+        vector: Tensor,
+        *,
+        margin: float = 0.0,
+        drop_threshold: float = 0.0,
+        solver: str = "exact",
+        on_failure: str = "raise",
+    ) -> Projection:
+        """The closest vector that agrees with every remembered update; (d) in, (d) out on the same device."""
+        used, here = self.used, vector.to(self.rows)
+        products = self._products(here)
+        scale = self.scale[:used]
+        solution = solve(
+            self.gram[:, :used, :used] * scale.unsqueeze(1) * scale,
+            products[:, :used] * scale,
+            products[:, used],
+            margin=margin,
+            drop_threshold=drop_threshold,
+            solver=solver,
+            resolution=self._resolution(),
+            on_failure=on_failure,
+        )
+        weights = (solution.multipliers * scale).to(self.rows)
+        projected = vector.clone()
+        for index, (start, stop) in enumerate(self.segments):
+            if bool((solution.multipliers[index] != 0).any()):
+                correction = weights[index] @ self.rows[:used, start:stop]
+                projected[start:stop] += correction.to(vector)
+        return Projection(vectors=projected, **vars(solution))
+
+    def _resolution(self) -> Tensor:
+        exact = self.rows.dtype == torch.float64
+        widths = [stop - start for start, stop in self.segments]
+        return torch.tensor([EXACT_GRAM if exact or width <= NARROW else FLOAT32_GRAM for width in widths])
+
+    def _products(self, vector: Tensor | None) -> Tensor:
+        """(L, used + 1) inner products of the vector with all rows and itself; renews stale Gram entries on the way."""
+        stale = torch.from_numpy(np.flatnonzero(self.is_stale))
+        probe = self.rows.new_zeros(self.rows.shape[1]) if vector is None else vector
+        contributions = self._contributions(stale, probe)
+        if self.reduce is not None:
+            contributions = self.reduce(contributions)
+        used = self.used
+        fresh = contributions[:, :-1, :used].cpu()
+        self.gram[:, stale, :used] = fresh
+        self.gram[:, :used, stale] = fresh.mT
+        self.is_stale[:] = False
+        return contributions[:, -1].cpu()
+
+    def _contributions(self, slots: Tensor, vector: Tensor) -> Tensor:
+        """(L, len(slots) + 1, used + 1) products of the given rows and the vector with all rows; last, its square."""
+        used = self.used
+        probes = torch.cat([self.rows[slots.to(self.rows.device)], vector.unsqueeze(0)])
+        total = torch.zeros(len(self.segments), len(probes), used + 1, dtype=torch.float64, device=self.rows.device)
+        for index, (start, stop) in enumerate(self.segments):
+            kind = torch.float64 if stop - start <= NARROW else self.rows.dtype
+            for left in range(start, stop, CHUNK):
+                part = slice(left, min(left + CHUNK, stop))
+                chunk = probes[:, part].to(kind)
+                total[index, :, :used] += chunk @ self.rows[:used, part].to(kind).mT
+                total[index, -1, used] += chunk[-1] @ chunk[-1]
+        return total
+
+    def statistics(self) -> dict[str, float]:
+        """Logged once a round; an age is the number of rounds since the owner was last sampled."""
+        ages = self.round - self.last_sampled[: self.used]
+        return {
+            keys.MEMORY_SLOTS: float(self.used),
+            keys.MEMORY_EVICTIONS: float(self.evictions),
+            keys.MEMORY_HITS: float(self.hits),
+            keys.MEMORY_MEAN_AGE: float(ages.mean()) if len(ages) else 0.0,
+            keys.MEMORY_MAX_AGE: float(ages.max()) if len(ages) else 0.0,
+        }
+
+    _TENSORS = ("rows", "gram", "scale")
+    _ARRAYS = ("owner", "count", "inserted", "last_sampled", "is_new", "is_stale")
+    _NUMBERS = ("round", "entries", "hits", "evictions")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors (not copied) and numbers; loading them continues with equal bits."""
+        return (
+            {name: getattr(self, name) for name in self._TENSORS}
+            | {name: torch.from_numpy(getattr(self, name)) for name in self._ARRAYS}
+            | {name: getattr(self, name) for name in self._NUMBERS}
+        )
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["rows"].shape != self.rows.shape or state["gram"].shape != self.gram.shape:
+            raise UserError(
+                f"the saved gradient memory has {tuple(state['rows'].shape)} entries in {len(state['gram'])} segments, "
+                f"this run {tuple(self.rows.shape)} in {len(self.gram)}; resume with the same model, "
+                "algorithm.memory_size and qp.scope"
+            )
+        for name in self._TENSORS:
+            getattr(self, name).copy_(state[name])
+        for name in self._ARRAYS:
+            getattr(self, name)[:] = state[name].cpu().numpy()
+        for name in self._NUMBERS:
+            setattr(self, name, int(state[name]))
