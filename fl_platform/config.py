@@ -84,6 +84,7 @@ class QPConfig:
 class MemoryConfig:
     policy: str = option("least_frequent", "which slot makes room; see `list policies`")
     device: str | None = option(None, "where the gradient memory lives; null: the training device", identity=False)
+    shard: bool = option(False, "with several ranks, each keeps its share of the coordinates", identity=False)
 
 
 @dataclass
@@ -120,6 +121,7 @@ class Config:
     device: str = option("auto", "auto | cpu | cuda | cuda:K", identity=False)
     threads: int = option(1, "CPU threads of torch; 1 is fastest on a shared machine", at_least=1, identity=False)
     engine: str = option("auto", "how a cohort is computed; auto is the faster for (device, model)", choices=("auto", "loop", "stacked"), identity=False)
+    cohort_chunk: int | None = option(None, "workers trained at once when a whole cohort does not fit; null: all", at_least=1, identity=False)
     tracking: TrackingConfig = group(TrackingConfig, "Weights & Biases")
     checkpoint: CheckpointConfig = group(CheckpointConfig, "checkpoints")
     output: OutputConfig = group(OutputConfig, "files")
@@ -258,6 +260,9 @@ def from_given(given: DictConfig) -> Config:
 
 def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfig:
     """The keys a chosen-values file holds for (algorithm, scenario); none, said aloud, where it has no entry."""
+    if not path.exists():
+        print(f"chosen={path} does not exist: defaults are used; `sweep best` writes such a file", file=sys.stderr)
+        return OmegaConf.create()
     entries = read_yaml(path, f"chosen={path}").get("chosen", {})
     entry = entries.get(scenario, {}).get(algorithm) if isinstance(entries, dict) else None
     if entry is None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import importlib
 import json
 from typing import Any
 
@@ -19,6 +18,7 @@ from fl_platform.federated import FederatedModule
 from fl_platform.models.layers import BatchNorm
 from fl_platform.models.network import Network
 from fl_platform.options import check_value
+from fl_platform.plugins import import_plugins
 from fl_platform.seeding import torch_generator
 
 
@@ -45,14 +45,6 @@ def resolve(config: Config, *, drop_unused: bool = False) -> Config:
     make_algorithm(resolved).check(resolved)
     models.check_name(str(resolved.model.name))
     return resolved
-
-
-def import_plugins(plugins: list[str]) -> None:
-    for plugin in plugins:
-        try:
-            importlib.import_module(plugin)
-        except ImportError as error:
-            raise UserError(f"plugins={plugin} cannot be imported: {error}") from None
 
 
 def algorithm_fields(given: dict[str, Any], drop_unused: bool = False) -> dict[str, Any]:
@@ -93,6 +85,8 @@ def identity(config: Config) -> dict[str, Any]:
     for key, value in flatten(to_dict(config)):
         option = options.get(key)
         if key.split(".")[0] in unused or key in placement or (option is not None and not option.metadata["identity"]):
+            continue
+        if value == {}:  # an empty open group says nothing
             continue
         kept[key] = value
     for group, key in (("dirichlet", "data.dirichlet_omega"), ("shards", "data.shards_per_worker")):

@@ -27,8 +27,10 @@ from fl_platform.data.streams import BatchStreams
 from fl_platform.metrics import Scoreboard, class_accuracy
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
+from fl_platform.workers.cohort import train_cohort
 from fl_platform.workers.engines import ENGINES, choose_engine
 from fl_platform.workers.pool import WorkerPool
+from fl_platform.workers.ranks import Ranks
 from fl_platform.workers.state import WorkerStates
 from fl_platform.workers.training import Job, LocalResult, LocalTraining
 
@@ -53,6 +55,7 @@ class FederatedModule(L.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.config, self.dataset, self.network = config, dataset, network
+        self.placeholder = torch.nn.Parameter(torch.zeros(()))  # DDP refuses a module without parameters
         self._sets = (train_set, test_set)
         self.sizes = partition.sizes
         self.streams = BatchStreams(partition, config.batch_size, config.seed)
@@ -64,8 +67,13 @@ class FederatedModule(L.LightningModule):
         self.register_buffer("global_buffers", network.initial_buffers.to(dtype))
         self.row: dict[str, Any] = {}  # the figures of this round
 
+    @property
+    def ranks(self) -> Ranks:
+        return Ranks(self.trainer.global_rank, self.trainer.world_size)
+
     def federation(self, device: torch.device) -> Federation:
         return Federation(
+            ranks=self.ranks,
             layout=self.network.parameters,
             num_workers=self.config.num_workers,
             cohort_size=self.config.cohort_size,
@@ -143,8 +151,14 @@ class FederatedModule(L.LightningModule):
             relative_sizes=torch.from_numpy(self.sizes[workers] / self.sizes.mean()).to(self.global_params),
             state=state,
         )
-        result = self.local_training.train(job)
+        result = train_cohort(self.local_training, job, self._widths(), self.config.cohort_chunk, self.ranks)
         self._server_step(workers, result)
+
+    def _widths(self) -> dict[str, int]:
+        """Length of what a worker keeps and sends, by name."""
+        buffers = {name for name, default in self.algorithm.keeps.items() if default == "global_buffers"}
+        names = sorted({*self.algorithm.keeps, *self.algorithm.sends})
+        return {name: len(self.global_buffers if name in buffers else self.global_params) for name in names}
 
     def _server_step(self, workers: np.ndarray, result: LocalResult) -> None:
         sizes = torch.from_numpy(self.sizes[workers]).to(self.global_params)
@@ -204,6 +218,8 @@ class FederatedModule(L.LightningModule):
     def evaluate(self) -> tuple[float, np.ndarray, np.ndarray]:
         """Mean loss, and per class the correct and all samples, of the global model on the whole test set."""
         images, labels = self.test_images.whole(), self.test_images.all_labels
+        share = self.ranks.share(len(labels))
+        images, labels = images[share], labels[share]
         weights = self.network.parameters.views(self.global_params)
         logits = torch.cat(
             [
@@ -212,9 +228,11 @@ class FederatedModule(L.LightningModule):
             ]
         )
         hits = labels[logits.argmax(1) == labels]
-        correct = torch.bincount(hits, minlength=self.dataset.num_classes)
-        total = torch.bincount(labels, minlength=self.dataset.num_classes)
-        return float(F.cross_entropy(logits, labels)), correct.cpu().numpy(), total.cpu().numpy()
+        correct, total = (torch.bincount(seen, minlength=self.dataset.num_classes) for seen in (hits, labels))
+        loss = F.cross_entropy(logits, labels, reduction="sum")
+        figures = self.ranks.sum(torch.cat([loss.double().view(1), correct.double(), total.double()])).cpu().numpy()
+        correct_total = figures[1:].reshape(2, -1)
+        return float(figures[0] / correct_total[1].sum()), correct_total[0], correct_total[1]
 
     def on_train_epoch_end(self) -> None:
         self.history.append(self.row)

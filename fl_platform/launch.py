@@ -10,6 +10,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities import rank_zero_only
 
 from fl_platform import keys
 from fl_platform.checkpoints import AtomicCheckpointIO, RoundCheckpoint
@@ -66,17 +67,15 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
     identifier = run_id(config)
     files = RunDirectory(Path(config.output.dir), identifier)
     module = build(config)
-    attempt = checkpoint.parent.parent if checkpoint else files.start_attempt()
-    files.write_config(to_dict(config))
-    logger = open_logger(config, identifier, group_id(config))
     stop = GracefulStop()
-    callbacks = [
-        make_algorithm(config),
-        stop,
-        RowFile(attempt / "rounds.jsonl"),
-        RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every),
-        *([EarlierRounds(logger)] if logger else []),
-    ]
+    callbacks: list[L.Callback] = [make_algorithm(config), stop]
+    attempt, logger = files.attempts, None  # other ranks than the first write nothing
+    if is_first_rank():
+        attempt = checkpoint.parent.parent if checkpoint else files.start_attempt()
+        files.write_config(to_dict(config))
+        logger = open_logger(config, identifier, group_id(config))
+        callbacks += [RowFile(attempt / "rounds.jsonl"), *([EarlierRounds(logger)] if logger else [])]
+    callbacks.append(RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every))
     trainer = make_trainer(config, logger, callbacks)
     exit_code = 1
     summary: dict[str, Any] = {keys.STATUS: "crashed"}
@@ -88,9 +87,14 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
     finally:
         if logger is not None:
             directory = close_logger(logger, summary, exit_code)
-    if summary[keys.STATUS] != "interrupted":
+    if is_first_rank() and summary[keys.STATUS] != "interrupted":
         files.complete(attempt, summary)
     return Result(summary, directory)
+
+
+def is_first_rank() -> bool:
+    """Whether this process logs and saves: the only one, or the first of a distributed run."""
+    return int(rank_zero_only.rank) == 0
 
 
 def summarise(module: FederatedModule, identifier: str, *, interrupted: bool) -> dict[str, Any]:
@@ -122,7 +126,7 @@ def make_trainer(config: Config, logger: Any, callbacks: list[L.Callback]) -> L.
         **device_arguments(config.device),
         **config.trainer,
     }
-    if arguments.get("enable_progress_bar", True):
+    if arguments.get("enable_progress_bar", True) and is_first_rank():
         callbacks.append(RoundProgress(f"{config.algorithm['name']} on {config.data.name}"))
     try:
         return L.Trainer(**arguments)

@@ -76,8 +76,9 @@ class GracefulStop(L.Callback):
         print("\nfinishing this round and saving; once more stops at once", file=sys.stderr, flush=True)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self.requested:
-            trainer.should_stop = True
+        # ranks must stop after the same round, whichever of them got the signal
+        if trainer.strategy.reduce_boolean_decision(self.requested, all=False):
+            self.requested = trainer.should_stop = True
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         for number, handler in self._previous.items():

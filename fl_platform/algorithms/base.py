@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import lightning as L
 import numpy as np
@@ -23,10 +23,26 @@ from fl_platform.errors import UserError, unknown_name
 from fl_platform.flat import Layout, Stack, Vector
 
 
+class Processes(Protocol):
+    """The processes that share a federation."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def reduce(self) -> Callable[[Tensor], Tensor] | None:
+        """Sums a tensor over them in place; None for a single process."""
+
+    def share(self, count: int) -> slice: ...
+
+    def whole(self, part: Tensor, rows: slice, count: int) -> Tensor: ...
+
+
 @dataclass(frozen=True)
 class Federation:
     """What an algorithm may know about the experiment before the first round."""
 
+    ranks: "Processes"
     layout: Layout
     num_workers: int
     cohort_size: int
@@ -146,7 +162,7 @@ class Algorithm(L.Callback):
 
     name: ClassVar[str]
     label: ClassVar[str]  # as printed in tables
-    kind: ClassVar[str] = "worker"  # worker | server | both: where it departs from FedAvg
+    kind: ClassVar[str] = "worker"  # baseline | worker | server | both: where it departs from FedAvg
     downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker a round
     uploads: ClassVar[int] = 1
     sends: ClassVar[tuple[str, ...]] = ()

@@ -5,6 +5,7 @@ original: a fixed number of steps instead of epochs, and a server rate (1 is the
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fl_platform.algorithms.base import Algorithm
 
@@ -12,3 +13,5 @@ from fl_platform.algorithms.base import Algorithm
 @dataclass(eq=False)
 class FedAvg(Algorithm, name="fedavg", label="FedAvg"):
     """Workers take local SGD steps; the server averages their updates."""
+
+    kind: ClassVar[str] = "baseline"

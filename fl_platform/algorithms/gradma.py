@@ -19,7 +19,7 @@ Readings and departures:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -107,16 +107,21 @@ class ProjectedServer(SlowMomentum):
         super().prepare(federation)
         self._server_qp = federation.qp
         self._figures: dict[str, float] = {}
+        self._ranks, dim = federation.ranks, federation.layout.dim
+        self._share = self._ranks.share(dim) if federation.memory.shard else slice(0, dim)
+        self._is_shared = federation.memory.shard and self._ranks.size > 1
         if self.memory_size:
+            segments = federation.layout.segments if federation.qp.scope == "tensor" else [(0, dim)]
             self.memory = GradientMemory(
                 self.memory_size,
-                federation.layout.dim,
+                self._share.stop - self._share.start,
                 decay=self.memory_decay,
                 device=federation.memory.device or federation.device,
                 dtype=federation.dtype,
-                segments=federation.layout.segments if federation.qp.scope == "tensor" else None,
+                segments=[clip(segment, self._share) for segment in segments],
                 policy=federation.memory.policy,
                 seed=federation.seed,
+                reduce=self._ranks.reduce if self._is_shared else None,
             )
 
     def begin_round(self, workers: np.ndarray, round: int) -> None:
@@ -127,26 +132,47 @@ class ProjectedServer(SlowMomentum):
         momentum = super().server_direction(updates)
         if self.memory is None:
             return momentum
-        self.memory.update(updates.workers.tolist(), updates.delta)
+        self.memory.update(updates.workers.tolist(), updates.delta[:, self._share])
         found = self.memory.project(
-            momentum,
+            momentum[self._share],
             margin=self._server_qp.server_margin,
             drop_threshold=self._server_qp.drop_threshold,
             solver=self._server_qp.solver,
             on_failure="keep",
         )
-        self.momentum = found.vectors
+        before = torch.linalg.vector_norm(momentum)
+        self.momentum = self._ranks.whole(found.vectors, self._share, len(momentum)) if self._is_shared else found.vectors
         self._figures = {
             keys.QP_SERVER_ACTIVE: float(found.active.double().mean()),
-            keys.QP_SERVER_RATIO: float(torch.linalg.vector_norm(found.vectors) / torch.linalg.vector_norm(momentum)),
+            keys.QP_SERVER_RATIO: float(torch.linalg.vector_norm(self.momentum) / before),
             keys.QP_SERVER_RESIDUAL: float(found.residual.max()),
             keys.QP_FROZEN_TENSORS: float((found.norm_ratio < FROZEN).sum()),
             keys.QP_FALLBACKS: float(found.fallbacks),
         }
         return self.momentum
 
+    def state_dict(self) -> dict[str, Any]:
+        """The whole memory, whichever ranks hold it, so that any number of ranks can resume."""
+        saved = super().state_dict()
+        if self.memory and self._is_shared:
+            columns = self._ranks.whole(saved["memory"]["rows"].mT, self._share, len(self.momentum))
+            saved["memory"] = {**saved["memory"], "rows": columns.mT.contiguous()}
+        return saved
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self.memory:
+            rows = state_dict["memory"]["rows"][:, self._share]
+            state_dict = {**state_dict, "memory": {**state_dict["memory"], "rows": rows}}
+        super().load_state_dict(state_dict)
+
     def diagnostics(self) -> dict[str, float]:
         return {**self._figures, **(self.memory.statistics() if self.memory else {})}
+
+
+def clip(segment: tuple[int, int], share: slice) -> tuple[int, int]:
+    """A segment as seen from a share of the coordinates; empty where they do not meet."""
+    start, stop = (min(max(edge, share.start), share.stop) - share.start for edge in segment)
+    return start, stop
 
 
 @dataclass(eq=False)

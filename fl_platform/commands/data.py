@@ -72,7 +72,7 @@ def show_partition(config: Config, out: Path | None) -> int:
     from fl_platform.data.deal import deal, prepare
 
     if config.plugins:
-        from fl_platform.experiment import import_plugins  # takes seconds: it knows Lightning
+        from fl_platform.plugins import import_plugins
 
         import_plugins(config.plugins)
     dataset = datasets.get(config.data.name)

@@ -4,7 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from fl_platform.config import Config, compose, from_given, parse_file, parse_words
+from omegaconf import OmegaConf
+
+from fl_platform.config import Config, compose, from_given, parse_mapping, parse_words
 from fl_platform.errors import UserError
 
 
@@ -17,16 +19,17 @@ def main(words: list[str]) -> int:
     parser.add_argument("keys", nargs="*", metavar="key=value", help="what to change from the defaults")
     parser.add_argument("--config", action="append", type=Path, default=[], metavar="FILE", help="YAML of keys; may repeat")
     parser.add_argument("--resume", metavar="RUN_ID_OR_PATH", help="continue from a run's newest checkpoint, or from this one")
+    parser.add_argument("--continue", dest="go_on", action="store_true", help="go on from the newest checkpoint, if any")
     parser.add_argument("--skip-finished", action="store_true", help="return the stored result of a finished run")
     parser.add_argument("--drop-unused", action="store_true", help="drop algorithm.<field> keys that only other algorithms have, as a sweep over algorithms needs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
-    args = parser.parse_intermixed_args(words)
+    args = parser.parse_intermixed_args(without_hyphens(words, parser))
 
     config, checkpoint = (from_checkpoint(args.resume, args.keys) if args.resume else (compose(args.keys, args.config), None))
 
     from fl_platform import keys
     from fl_platform.experiment import resolve, run_id
-    from fl_platform.launch import Result, launch, say
+    from fl_platform.launch import Result, is_first_rank, launch, say
     from fl_platform.run_directory import RunDirectory, write_atomically
 
     config = resolve(config, drop_unused=args.drop_unused)
@@ -37,9 +40,13 @@ def main(words: list[str]) -> int:
         say(f"run {identifier} is finished already")
         result = Result(stored, None)
     else:
-        if not args.resume and stored is None and files.newest_checkpoint():
+        if args.go_on and not args.resume and stored is None:
+            checkpoint = files.newest_checkpoint()
+        elif not args.resume and stored is None and files.newest_checkpoint():
             say(f"an unfinished attempt exists; to continue it instead: fl_platform run --resume {identifier}")
         result = launch(config, checkpoint)
+        if not is_first_rank():
+            return result.exit_code
     if result.wandb_directory is not None:
         say(f"W&B directory: {result.wandb_directory}")
     if result.summary[keys.STATUS] == "interrupted":
@@ -50,26 +57,32 @@ def main(words: list[str]) -> int:
     return result.exit_code
 
 
+def without_hyphens(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    """``--key=value``, as W&B's ${args} writes keys, without its hyphens; the options of ``run`` stay."""
+    options = tuple(f"{option}=" for option in parser._option_string_actions)
+    keys = [word for word in words if word.startswith("--") and "=" in word and not word.startswith(options)]
+    return [word.lstrip("-") if word in keys else word for word in words]
+
+
 def from_checkpoint(target: str, words: list[str]) -> tuple[Config, Path]:
-    """The configuration and checkpoint of a run id below output.dir, or of a checkpoint file."""
-    from fl_platform.checkpoints import check_valid
+    """The configuration and checkpoint of a run id below output.dir, of a run directory, or of a checkpoint file."""
+    from fl_platform.checkpoints import check_valid, saved_config
     from fl_platform.run_directory import RunDirectory
 
-    given = parse_words(words)
     refuse_changes(words)
-    output = Path(from_given(given).output.dir)
+    given = parse_words(words)
     if Path(target).suffix == ".ckpt":
         checkpoint = check_valid(Path(target))
-        run_path = checkpoint.parents[3]
     else:
-        run_path = Path(target) if Path(target).is_dir() else output / target
+        run_path = Path(target) if Path(target).is_dir() else Path(from_given(given).output.dir) / target
         found = RunDirectory(run_path.parent, run_path.name).newest_checkpoint()
         if found is None:
-            raise UserError(f"--resume {target}: no checkpoint below {run_path}; allowed: a run id in output.dir, a run directory or a .ckpt file")
+            raise UserError(f"--resume {target}: no checkpoint below {run_path}; give a run id in output.dir, a run directory or a .ckpt file")
         checkpoint = found
-    saved = parse_file(run_path / "config.yaml")
+    saved = parse_mapping(saved_config(checkpoint), f"--resume {target}")
     saved.merge_with(given)
-    saved.merge_with(parse_words([f"output.dir={run_path.parent}"]))
+    if len(checkpoint.resolve().parents) > 4:  # <output.dir>/<run id>/attempts/<n>/checkpoints/<file>
+        saved.merge_with(OmegaConf.create({"output": {"dir": str(checkpoint.resolve().parents[4])}}))
     return from_given(saved), checkpoint
 
 

@@ -134,7 +134,7 @@ class LocalTraining:
             full_gradient=lambda at: self._full_gradient(job, at),
             round_gradient=lambda at: sum_of(self._objective(self, job, batch).gradient_at(at) for batch in batches) / len(batches),
         )
-        outcome = self.algorithm.finish_local(run)
+        outcome = dict(sorted(self.algorithm.finish_local(run).items()))  # ranks gather them in one order
         return LocalResult(params, buffers, torch.stack(losses).mean(0), outcome, records, passes)
 
     def _batches(self, plan: BatchPlan, round: int, workers: np.ndarray, purpose: str) -> "list[Batch]":

@@ -1,0 +1,47 @@
+"""Processes that share a federation: each trains its part of the cohort, all hold the same server."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among ``size``; a single process neither needs nor touches torch.distributed."""
+
+    rank: int = 0
+    size: int = 1
+
+    def share(self, count: int) -> slice:
+        """The consecutive rows of ``count`` that are this rank's."""
+        return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The tensor summed over ranks, in place."""
+        if self.size > 1:
+            torch.distributed.all_reduce(tensor)
+        return tensor
+
+    def whole(self, part: Tensor, rows: slice, count: int) -> Tensor:
+        """All ranks' rows in their places. Zeros are summed with values, which changes no bit of them."""
+        if self.size == 1:
+            return part
+        full = part.new_zeros(count, *part.shape[1:])
+        full[rows] = part
+        return self.sum(full)
+
+    def collect(self, value: object) -> list[object]:
+        """Every rank's (small) object, in rank order."""
+        if self.size == 1:
+            return [value]
+        collected: list[object] = [None] * self.size
+        torch.distributed.all_gather_object(collected, value)
+        return collected
+
+    @property
+    def reduce(self) -> Callable[[Tensor], Tensor] | None:
+        """``sum`` where there is something to sum."""
+        return self.sum if self.size > 1 else None
