@@ -38,30 +38,27 @@ class LoopObjective(Objective):
     """Each worker's gradient in turn, on a batch of its own length; a worker without samples has gradient zero."""
 
     def __init__(self, training: LocalTraining, job: Job, batch: Batch) -> None:
-        self._dim = job.global_params.numel()
+        self._job = job
         self._workers = [
             SingleObjective(training, part_of_job(job, slice(s, s + 1)), part_of_batch(batch, s)) if length else None
             for s, length in enumerate(batch.lengths)
         ]
 
-    def gradient(self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool) -> tuple[Stack, Tensor]:
-        gradients = params.new_zeros(len(self._workers), self._dim)
-        losses = params.new_zeros(len(self._workers))
+    def gradient(
+        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool, out: Stack | None = None
+    ) -> tuple[Stack, Tensor]:
+        gradients = self._job.global_params.new_empty(len(self._workers), params.shape[-1]) if out is None else out
+        losses = torch.zeros_like(gradients[:, 0])
         for s, worker in enumerate(self._workers):
-            if worker is not None:
-                own = slice(s, s + 1)
-                gradients[own], losses[own] = worker.gradient(
-                    params[own] if params.dim() == 2 else params,
-                    buffers[own] if buffers.dim() == 2 else buffers,
-                    updates_statistics,
-                )
+            own = slice(s, s + 1)
+            if worker is None:
+                gradients[own] = 0
+                continue
+            _, losses[own] = worker.gradient(
+                params[own] if params.dim() == 2 else params,
+                buffers[own] if buffers.dim() == 2 else buffers,
+                updates_statistics,
+                out=gradients[own],
+            )
         self.passes += 1
         return gradients, losses
-
-    def gradient_at(self, params: Stack | Vector) -> Stack:
-        gradients = params.new_zeros(len(self._workers), self._dim)
-        for s, worker in enumerate(self._workers):
-            if worker is not None:
-                gradients[s : s + 1] = worker.gradient_at(params[s : s + 1] if params.dim() == 2 else params)
-        self.passes += 1
-        return gradients

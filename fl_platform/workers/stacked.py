@@ -31,17 +31,16 @@ class StackedObjective(Objective):
         mask = torch.arange(self._labels.shape[1], device=counts.device) < counts
         return mask, mask.to(self._x.dtype) / counts.clamp(min=1)
 
-    def gradient(self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool) -> tuple[Stack, Tensor]:
+    def gradient(
+        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool, out: Stack | None = None
+    ) -> tuple[Stack, Tensor]:
         stack = params.expand(len(self._labels), -1)
         leaves = [view.detach().requires_grad_() for view in self._network.parameters.views(stack)]
         output = self.forward(leaves, buffers, self._x, self._next_keys(), train=True, updates_statistics=updates_statistics)
         loss = self._algorithm.local_loss(self._view(output))
         gradients = torch.autograd.grad(loss.sum(), leaves)
         self.passes += 1
-        return torch.cat([gradient.flatten(1) for gradient in gradients], dim=1), loss.detach()
-
-    def gradient_at(self, params: Stack | Vector) -> Stack:
-        return self.gradient(params, self._job.global_buffers, updates_statistics=False)[0]
+        return torch.cat([gradient.flatten(1) for gradient in gradients], dim=1, out=out), loss.detach()
 
     def forward(
         self,

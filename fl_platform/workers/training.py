@@ -67,16 +67,19 @@ class Records:
 class Objective(ABC):
     """The algorithm's local loss on one batch of every worker of a stack, as a function of the parameters."""
 
+    _job: Job
     passes = 0
     """Gradients taken so far, counted once for the whole stack."""
 
     @abstractmethod
-    def gradient(self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool) -> tuple[Stack, Tensor]:
+    def gradient(
+        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool, out: Stack | None = None
+    ) -> tuple[Stack, Tensor]:
         """(S, d) gradients and (S,) losses at each worker's own parameters, or at one point for all."""
 
-    @abstractmethod
     def gradient_at(self, params: Stack | Vector) -> Stack:
         """Gradients elsewhere; running statistics are left alone."""
+        return self.gradient(params, self._job.global_buffers, updates_statistics=False)[0]
 
 
 class LocalTraining:
