@@ -1,0 +1,108 @@
+"""Figures over configuration keys: heat maps of two (beta_1 x beta_2), bars of one (the memory size)."""
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fl_platform.errors import UserError, unknown_name
+from fl_platform.reporting import canvas
+from fl_platform.reporting.measures import MEASURES, Measure, per_run, scenario_of, varying_keys
+from fl_platform.reporting.runs import Runs, config_column
+from fl_platform.reporting.style import SEQUENCE, algorithm_order, algorithm_style
+
+Panels = dict[str, dict[tuple[Any, ...], pd.DataFrame]]
+
+
+def panel_groups(frame: pd.DataFrame, columns: list[str]) -> Panels:
+    """Rows by panel (algorithm and scenario) and by the values of ``columns``; they may differ only in the seed."""
+    places: dict[tuple[Any, ...], dict[tuple[Any, ...], list[int]]] = {}
+    present = frame[frame[columns].notna().all(axis=1)]
+    for place, (_, row) in enumerate(present.iterrows()):
+        scenario, name = scenario_of(row), str(row.get("config.algorithm.name"))
+        title = (algorithm_order(name), scenario.order(), f"{algorithm_style(name).label}, {scenario.label}")
+        places.setdefault(title, {}).setdefault(tuple(row[column] for column in columns), []).append(place)
+    panels: Panels = {}
+    for title in sorted(places):
+        panels[title[2]] = {values: present.iloc[rows] for values, rows in sorted(places[title].items())}
+        for values, part in panels[title[2]].items():
+            if others := varying_keys(part):
+                shown = ", ".join(f"{short(column)}={value}" for column, value in zip(columns, values, strict=True))
+                raise UserError(f"{title[2]}, {shown}: runs differ in {', '.join(others)} too; narrow them with where")
+    if not panels:
+        raise UserError(f"no finished run has {' and '.join(column.removeprefix('config.') for column in columns)}")
+    return panels
+
+
+def short(key: str) -> str:
+    """The last word of a dotted key."""
+    return key.split(".")[-1]
+
+
+def value_text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else canvas.label(value)
+
+
+def _measured(runs: Runs, value: str) -> tuple[Measure, pd.DataFrame]:
+    """The finished runs with a column ``value``, scaled as in tables."""
+    if value not in MEASURES:
+        raise unknown_name("value", value, MEASURES)
+    finished, measure = runs.finished(), MEASURES[value]
+    numbers = per_run(finished)[value].reindex(finished.runs["run_id"]).to_numpy() * measure.scale
+    return measure, finished.runs.assign(value=numbers)
+
+
+def heat_map(runs: Runs, rows: str, columns: str, value: str = "top_accuracy") -> Figure:
+    """Mean of a measure over two configuration keys; one panel per algorithm and scenario."""
+    measure, frame = _measured(runs, value)
+    groups = panel_groups(frame, [config_column(runs, rows, "rows"), config_column(runs, columns, "columns")])
+    with mpl.rc_context({**canvas.STYLE, "axes.grid": False}):
+        figure, axes = canvas.panels(len(groups))
+        for axis, (title, settings) in zip(axes, groups.items(), strict=True):
+            means = pd.Series({values: part["value"].mean() for values, part in settings.items()})
+            _heat_panel(axis, means.unstack(), measure.decimals)
+            axis.set_title(canvas.label(title), fontsize=9)
+            axis.set_xlabel(canvas.label(short(columns)))
+            axis.set_ylabel(canvas.label(short(rows)))
+        figure.suptitle(measure.label, fontsize=9)
+    return figure
+
+
+def _heat_panel(axis: Axes, table: pd.DataFrame, decimals: int) -> None:
+    values = table.to_numpy(dtype=float)
+    image = axis.imshow(values, cmap="cividis", origin="lower", aspect="auto")
+    axis.set_xticks(range(table.shape[1]), [value_text(label) for label in table.columns])
+    axis.set_yticks(range(table.shape[0]), [value_text(label) for label in table.index])
+    low, high = np.nanmin(values), np.nanmax(values)
+    image.set_clim(low, max(high, low + 1e-9))
+    for row, column in np.argwhere(np.isfinite(values)):
+        number = values[row, column]
+        color = "white" if number < low + 0.55 * (high - low) else "black"
+        weight = "bold" if number == high else "normal"
+        text = f"{number:.{min(decimals, 1)}f}"
+        axis.text(column, row, text, ha="center", va="center", fontsize=7.5, color=color, fontweight=weight)
+
+
+def bars(runs: Runs, key: str, value: str = "top_accuracy") -> Figure:
+    """A measure over the values of one configuration key; whiskers are one standard deviation (ddof=1)."""
+    measure, frame = _measured(runs, value)
+    groups = panel_groups(frame, [config_column(runs, key, "key")])
+    with mpl.rc_context(canvas.STYLE):
+        figure, axes = canvas.panels(len(groups))
+        for axis, (title, settings) in zip(axes, groups.items(), strict=True):
+            means = np.array([part["value"].mean() for part in settings.values()])
+            spreads = np.nan_to_num([part["value"].std(ddof=1) for part in settings.values()])
+            axis.bar(range(len(means)), means, yerr=spreads, color=SEQUENCE[2], width=0.7, capsize=2.5)
+            for place, (mean, spread) in enumerate(zip(means, spreads, strict=True)):
+                text = f"{mean:.{min(measure.decimals, 1)}f}"
+                axis.annotate(text, (place, mean + spread), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+            axis.set_xticks(range(len(means)), [value_text(values[0]) for values in settings])
+            axis.set_ylim(min(0.0, (means - spreads).min()))
+            axis.grid(axis="x", visible=False)
+            axis.set_title(canvas.label(title), fontsize=9)
+            axis.set_xlabel(canvas.label(short(key)))
+            axis.set_ylabel(measure.label)
+    return figure

@@ -1,0 +1,74 @@
+"""The compact archive `runs.parquet`: one row per run, every metric a list column; the same runs give the same bytes.
+
+What tables are made of is exact. The rest is float32, and the per-round lists (cohorts, class accuracies) stay in
+the logs: they would be half of the file.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fl_platform import keys
+from fl_platform.errors import UserError
+from fl_platform.reporting import cache
+from fl_platform.tracking.wandb_file import LoggedRun
+
+_HEADER = "run"  # JSON of everything but the history
+_EXACT = {keys.TEST_ACCURACY, keys.FORGETTING, keys.TOTAL_BYTES, keys.TOTAL_SECONDS}
+
+
+def write(logs: Iterable[LoggedRun], path: Path) -> None:
+    """Merged logs, in the order of their ids."""
+    ordered = sorted(logs, key=lambda log: log.run_id)
+    columns = {_HEADER: pa.array([_header(log) for log in ordered], pa.string())}
+    for name, kind in sorted(_kinds(ordered).items()):
+        columns[name] = pa.array([_column(log, name) for log in ordered], pa.list_(kind))
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), temporary, compression="zstd", compression_level=12, row_group_size=256)
+    os.replace(temporary, path)
+
+
+def _kinds(logs: list[LoggedRun]) -> dict[str, pa.DataType]:
+    """The stored type of every metric that is a number in all runs."""
+    found = {column.name: set[pa.DataType]() for log in logs for column in log.history.schema}
+    for log in logs:
+        for column in log.history.schema:
+            found[column.name].add(column.type)
+    numbers = [name for name, kinds in found.items() if all(map(pa.types.is_primitive, kinds))]
+    narrow = {name: pa.float64() if name in _EXACT else pa.float32() for name in numbers}
+    return narrow | {keys.ROUND: pa.int64()} if keys.ROUND in narrow else narrow
+
+
+def _header(log: LoggedRun) -> str:
+    values = cache.to_values(log)
+    values["source"] = f"{log.run_id} in an archive"  # a path of the machine that wrote it would change the bytes
+    return json.dumps(values, sort_keys=True)
+
+
+def _column(log: LoggedRun, name: str) -> list[object] | None:
+    values: list[object] | None = log.history[name].to_pylist() if name in log.history.column_names else None
+    return values
+
+
+def read(path: Path) -> list[LoggedRun]:
+    try:
+        table = pq.read_table(path)
+        headers = [json.loads(text) for text in table[_HEADER].to_pylist()]
+    except (pa.ArrowInvalid, KeyError, OSError, ValueError, TypeError):
+        raise UserError(f"source {path} is neither a W&B log nor an archive of runs") from None
+    names = [name for name in table.column_names if name != _HEADER]
+    logs = []
+    for index, header in enumerate(headers):
+        present = {name: table[name][index] for name in names}
+        columns = {name: _wide(scalar.values) for name, scalar in present.items() if scalar.is_valid}
+        logs.append(cache.from_values(header, pa.table(columns)))
+    return logs
+
+
+def _wide(values: pa.Array) -> pa.Array:
+    return values.cast(pa.float64()) if pa.types.is_floating(values.type) else values

@@ -1,0 +1,85 @@
+"""Free tables: any number of the runs by any of their configuration keys."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fl_platform import keys
+from fl_platform.errors import unknown_name
+from fl_platform.reporting.layout import MISSING, Cell, Row, Table
+from fl_platform.reporting.measures import MEASURES, per_run, varying_keys
+from fl_platform.reporting.runs import Runs, config_column
+from fl_platform.reporting.style import algorithm_order
+from fl_platform.reporting.tables import check_ddof, run_notes
+
+Key = tuple[Any, ...]
+_NONE = "none"
+
+
+def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddof: int = 1) -> Table:
+    """Any number of finished runs by any configuration keys; every cell states its n."""
+    check_ddof(ddof)
+    finished = runs.finished()
+    title, by_run, scale, decimals = _pivot_values(finished, value)
+    row_keys = _keys_of(finished, rows, "--rows")
+    column_keys = _keys_of(finished, columns, "--columns")
+    places: dict[tuple[Key, Key], list[int]] = {}
+    for place, pair in enumerate(zip(row_keys, column_keys, strict=True)):
+        places.setdefault(pair, []).append(place)
+    values = by_run.reindex(finished.runs["run_id"]).to_numpy(dtype=np.float64) * scale
+    numbers, texts, others = [], {}, set[str]()
+    for (row, column), members in places.items():
+        each = values[members][np.isfinite(values[members])]
+        record = dict(zip([*rows, *columns], [*row, *column], strict=True)) | {"n": len(each)}
+        record |= {"mean": each.mean() if len(each) else np.nan, "std_ddof0": each.std() if len(each) else np.nan}
+        record |= {"std_ddof1": each.std(ddof=1) if len(each) > 1 else np.nan}
+        spread = f"±{record[f'std_ddof{ddof}']:.{decimals}f}" if len(each) > 1 else ""
+        texts[row, column] = f"{record['mean']:.{decimals}f}{spread} (n={len(each)})" if len(each) else "not logged"
+        numbers.append(record)
+        others |= varying_keys(finished.runs.iloc[members]).keys()
+    down, across = _ordered(rows, row_keys), _ordered(columns, column_keys)
+    body = [
+        Row(", ".join(map(str, row)), tuple(Cell(texts.get((row, one), MISSING)) for one in across)) for row in down
+    ]
+    header = tuple(tuple((f"{key}={one[place]}", 1) for one in across) for place, key in enumerate(columns))
+    notes = [f"± is the standard deviation over runs (ddof={ddof})." if numbers else "No finished run."]
+    notes += [f"Cells average over {', '.join(sorted(others))}."] if others else []
+    blocks, notes = ((tuple(body),) if body else ()), notes + run_notes(runs, [])
+    return Table(title, header or (((value, 1),),), blocks, tuple(notes), pd.DataFrame(numbers), ", ".join(rows))
+
+
+def _keys_of(runs: Runs, names: list[str], flag: str) -> list[Key]:
+    """The values of some configuration keys, run by run."""
+    columns = [runs.runs[config_column(runs, name, flag)].tolist() for name in names]
+    values = [[_NONE if value is None or value != value else value for value in column] for column in columns]
+    return list(zip(*values, strict=True)) if values else [()] * len(runs.runs)
+
+
+def _ordered(names: list[str], found: list[Key]) -> list[Key]:
+    """Distinct keys: numbers by size, then text, then none; algorithms in the paper's order."""
+
+    def place(name: str, value: Any) -> tuple[Any, ...]:
+        if name == "algorithm.name":
+            return (1, *algorithm_order(str(value)))
+        return (0, value, "") if isinstance(value, int | float) else (2 if value == _NONE else 1, 0, str(value))
+
+    return sorted(set(found), key=lambda key: [place(name, value) for name, value in zip(names, key, strict=True)])
+
+
+def _pivot_values(runs: Runs, value: str) -> "tuple[str, pd.Series[float], float, int]":
+    """(title, value by run, scale, decimals) of a measure or of a number in the summary."""
+    if value in MEASURES:
+        measure = MEASURES[value]
+        return measure.label, per_run(runs)[value], measure.scale, measure.decimals
+    summaries = [
+        name
+        for name in runs.runs.columns
+        if name.startswith("summary.") and pd.api.types.is_numeric_dtype(runs.runs[name])
+    ]
+    known = {name.removeprefix("summary."): name for name in summaries}
+    if value not in known:
+        raise unknown_name("--value", value, [*MEASURES, *known])
+    is_share = value.startswith("test/") and "accuracy" in value and value != keys.TOP_ACCURACY_ROUND
+    column = runs.runs.set_index("run_id")[known[value]].astype(float)
+    return value, column, 100 if is_share else 1, 2 if is_share else 4

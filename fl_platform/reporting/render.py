@@ -1,0 +1,238 @@
+"""A table as Markdown, LaTeX, CSV, HTML or terminal text. All text is data: every format escapes it."""
+
+import html
+import io
+import re
+import unicodedata
+from collections.abc import Callable
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from fl_platform.errors import unknown_name
+from fl_platform.reporting.layout import TIMES, Cell, Table
+
+
+def visible(text: object) -> str:
+    """One line without control, direction-changing or unpaired surrogate characters, which become \\xNN."""
+    return "".join(
+        _code(char) if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char for char in str(text)
+    )
+
+
+def _code(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
+
+
+def _width(table: Table) -> int:
+    return sum(span for _, span in table.header[0]) if table.header else 0
+
+
+# Punctuation that means something in a table cell, and the beginnings of bare links (www., https://).
+_MARKDOWN_SPECIAL = re.compile(r"[\\`*_\[\]<>|~$@&#!]|(?<=www)\.|:(?=//)", re.IGNORECASE)
+
+
+def markdown_text(text: object) -> str:
+    return _MARKDOWN_SPECIAL.sub(r"\\\g<0>", visible(text))
+
+
+def markdown(table: Table) -> str:
+    """A GitHub table; header rows are joined, since Markdown has only one."""
+    lines = [f"### {markdown_text(table.title)}", ""]
+    if table.header:
+        names = [", ".join(parts) for parts in zip(*(_spread(row) for row in table.header), strict=True)]
+        lines.append("| " + " | ".join(map(markdown_text, (table.corner, *names))) + " |")
+        lines.append("|---" * (len(names) + 1) + "|")
+        for block in table.blocks:
+            lines += [
+                "| " + " | ".join((markdown_text(row.label), *map(_markdown_cell, row.cells))) + " |" for row in block
+            ]
+        lines.append("")
+    return "\n".join(lines + [f"- {markdown_text(note)}" for note in table.notes]) + "\n"
+
+
+def _spread(row: tuple[tuple[str, int], ...]) -> list[str]:
+    return [text for text, span in row for _ in range(span)]
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = markdown_text(cell.text)
+    return f"**{text}**" if cell.is_bold and text else text
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "±": r"$\pm$",
+    "ω": r"$\omega$",
+    "β": r"$\beta$",
+    TIMES: r"$\times$",
+    "[": "{[}",  # these two would be arguments of a preceding line break
+    "*": "{*}",
+} | {char: f"\\{char}" for char in "&%$#_{}"}
+
+
+def _latex_text(text: object) -> str:
+    """ASCII and Latin-1 letters as they are; what plain LaTeX cannot typeset becomes its code point."""
+    return "".join(_latex_char(char) for char in visible(text))
+
+
+def _latex_char(char: str) -> str:
+    if char in _LATEX:
+        return _LATEX[char]
+    if char.isascii() or (char.isalpha() and ord(char) < 256 and char not in "ªº"):
+        return char
+    return f"{{[}}U+{ord(char):04X}]"
+
+
+_LATEX_START = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{booktabs}
+\usepackage[a3paper,landscape,margin=1cm]{geometry}
+\usepackage{graphicx}
+\newsavebox{\tablebox}
+\begin{document}"""
+_LATEX_FIT = r"\ifdim\wd\tablebox>\linewidth \resizebox{\linewidth}{!}{\usebox{\tablebox}}\else\usebox{\tablebox}\fi"
+
+
+def latex(table: Table) -> str:
+    """A booktabs table that compiles on its own: pdflatex FILE, or \\input it after removing the frame."""
+    width = _width(table)
+    lines = [_LATEX_START]
+    lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex_text(table.title)}}}"]
+    if width:
+        lines += [r"\sbox{\tablebox}{%", rf"\begin{{tabular}}{{l{'c' * width}}}", r"\toprule"]
+        for index, row in enumerate(table.header):
+            head = _latex_text(table.corner) if index == 0 else ""
+            spans = [
+                rf"\multicolumn{{{span}}}{{c}}{{{_latex_text(text)}}}" if span > 1 else _latex_text(text)
+                for text, span in row
+            ]
+            lines.append(" & ".join([head, *spans]) + r" \\")
+        for block in table.blocks:
+            lines.append(r"\midrule")
+            lines += [" & ".join([_latex_text(row.label), *map(_latex_cell, row.cells)]) + r" \\" for row in block]
+        lines += [r"\bottomrule", r"\end{tabular}}", _LATEX_FIT]
+    lines += [rf"\par\smallskip\footnotesize {_latex_text(note)}" for note in table.notes]
+    return "\n".join([*lines, r"\end{table}", r"\end{document}"]) + "\n"
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = _latex_text(cell.text)
+    return rf"\textbf{{{text}}}" if cell.is_bold else text
+
+
+def page(table: Table) -> str:
+    """A standalone HTML page without scripts."""
+    rows = []
+    for index, row in enumerate(table.header):
+        corner = f'<th rowspan="{len(table.header)}">{_html_text(table.corner)}</th>' if index == 0 else ""
+        heads = "".join(f'<th colspan="{span}">{_html_text(text)}</th>' for text, span in row)
+        rows.append(f"<tr>{corner}{heads}</tr>")
+    bodies = []
+    for block in table.blocks:
+        lines = (f"<tr><th>{_html_text(row.label)}</th>{''.join(map(_html_cell, row.cells))}</tr>" for row in block)
+        bodies.append("<tbody>\n" + "\n".join(lines) + "\n</tbody>")
+    notes = "\n".join(f"<li>{_html_text(note)}</li>" for note in table.notes)
+    return _PAGE.format(
+        title=_html_text(table.title), css=_CSS, head="\n".join(rows), body="\n".join(bodies), notes=notes
+    )
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>{css}</style>
+</head>
+<body>
+<table>
+<caption>{title}</caption>
+<thead>
+{head}
+</thead>
+{body}
+</table>
+<ul>
+{notes}
+</ul>
+</body>
+</html>
+"""
+
+_CSS = (
+    "body{font:14px/1.4 system-ui,sans-serif;margin:2em}"
+    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+    "caption{text-align:left;font-weight:bold;margin-bottom:.5em}th,td{padding:.2em .7em;text-align:center}"
+    "tbody th{text-align:left;font-weight:normal}tbody,thead{border-top:1px solid}table{border-bottom:1px solid}"
+)
+
+
+def _html_text(text: object) -> str:
+    return html.escape(visible(text), quote=True)
+
+
+def _html_cell(cell: Cell) -> str:
+    text = _html_text(cell.text)
+    return f"<td><b>{text}</b></td>" if cell.is_bold else f"<td>{text}</td>"
+
+
+def csv(table: Table) -> str:
+    """The tidy numbers, unrounded. A text that a spreadsheet would run as a formula is quoted with an apostrophe."""
+    frame = table.numbers.copy()
+    for name in frame.columns:
+        if not pd.api.types.is_numeric_dtype(frame[name]) and not pd.api.types.is_bool_dtype(frame[name]):
+            frame[name] = frame[name].map(lambda value: _csv_text(value) if isinstance(value, str) else value)
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def _csv_text(text: str) -> str:
+    text = visible(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+_TERMINAL_WIDTH = 10_000  # nothing is cut: a wide table wraps in the terminal, or is read with `less -S`
+
+
+def terminal(table: Table) -> str:
+    """Text for a terminal or a log; an asterisk stands for bold."""
+    rich = RichTable(title=Text(visible(table.title)), title_justify="left")
+    rich.add_column(Text(visible(table.corner)))
+    names = ["\n".join(map(visible, parts)) for parts in zip(*map(_spread, table.header), strict=True)]
+    for name in names:
+        rich.add_column(Text(name), justify="right")
+    for block in table.blocks:
+        for row in block:
+            cells = [Text(visible(cell.text) + ("*" if cell.is_bold else "")) for cell in row.cells]
+            rich.add_row(Text(visible(row.label)), *cells, end_section=row is block[-1])
+    stream = io.StringIO()
+    console = Console(file=stream, width=_TERMINAL_WIDTH, color_system=None, highlight=False)
+    console.print(rich)
+    for note in table.notes:
+        console.print(Text(visible(note)))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+FORMATS: dict[str, tuple[str, Callable[[Table], str]]] = {
+    "markdown": (".md", markdown),
+    "latex": (".tex", latex),
+    "csv": (".csv", csv),
+    "html": (".html", page),
+    "terminal": (".txt", terminal),
+}
+"""Name -> (file suffix, renderer)."""
+
+
+def render(table: Table, form: str) -> str:
+    if form not in FORMATS:
+        raise unknown_name("format", form, FORMATS)
+    return FORMATS[form][1](table)

@@ -1,0 +1,190 @@
+"""Reports: a YAML file that says which tables and figures to make of which runs.
+
+    title: Top accuracy on MNIST
+    sources: [runs.parquet]                  # beside the file; or wandb:entity/project[/sweep]
+    where: {data.name: mnist}
+    select: best                             # for all tables and figures that know it; likewise seeds, ddof
+    tables:
+      - {kind: statistic, name: table1, value: top_accuracy, complete: true}
+      - {kind: target, name: table2, unit: rounds}
+    figures:
+      - {kind: curves, name: worker, grouping: worker, where: {cohort_size: 10}}
+
+The keys of a table or figure are the arguments of the function that ``TABLES`` or ``FIGURES`` names for its kind.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import yaml
+
+from fl_platform.errors import UserError, did_you_mean, unknown_name
+from fl_platform.reporting import ablations, canvas, comparison, figures, pivot, render, tables
+from fl_platform.reporting.layout import Table
+from fl_platform.reporting.runs import Runs, select
+
+FILE = "report.yaml"
+ARCHIVE = "runs.parquet"
+
+TABLES: dict[str, Callable[..., Table]] = {
+    "statistic": tables.statistic_table,
+    "target": tables.target_table,
+    "paper_table1": comparison.beside_table1,
+    "paper_table2": comparison.beside_table2,
+    "significance": comparison.significance_table,
+    "pivot": pivot.pivot_table,
+}
+FIGURES: dict[str, Callable[..., Any]] = {
+    "curves": figures.accuracy_curves,
+    "key_curves": figures.key_curves,
+    "forgetting": figures.forgetting_curves,
+    "qp": figures.qp_activity,
+    "heat_map": ablations.heat_map,
+    "bars": ablations.bars,
+}
+_DEFAULTS = ("select", "seeds", "ddof")  # may be set once for the whole report
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure: ``make`` called with the runs and ``options``."""
+
+    name: str
+    make: Callable[..., Any]
+    options: dict[str, Any]
+    where: dict[str, Any]
+    title: str
+
+
+@dataclass(frozen=True)
+class Report:
+    directory: Path
+    title: str
+    sources: list[str] = field(default_factory=lambda: [ARCHIVE])
+    where: dict[str, Any] = field(default_factory=dict)
+    tables: list[Item] = field(default_factory=list)
+    figures: list[Item] = field(default_factory=list)
+
+    def source_paths(self) -> list[str]:
+        """Sources relative to the report's own directory."""
+        return [source if source.startswith("wandb:") else str(self.directory / source) for source in self.sources]
+
+
+def list_reports(root: Path) -> dict[str, Path]:
+    """The reports below ``root`` by name."""
+    return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{FILE}"))}
+
+
+def read_report(root: Path, name: str) -> Report:
+    known = list_reports(root)
+    if name not in known:
+        hint = did_you_mean(name, known) or (f"; there is {', '.join(known)}" if known else f"; {root} holds none")
+        raise UserError(f"report {name} is not known{hint}")
+    path = known[name] / FILE
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no keys; it needs title, and tables or figures")
+    return _parse(path, content)
+
+
+def _parse(path: Path, content: dict[str, Any]) -> Report:
+    allowed = ("title", "sources", "where", "tables", "figures", *_DEFAULTS)
+    _check_keys(str(path), content, allowed)
+    title, where = content.get("title", path.parent.name), content.get("where") or {}
+    sources = content.get("sources", [ARCHIVE])
+    if not isinstance(sources, list) or not all(isinstance(source, str) for source in sources):
+        raise UserError(f"{path}: sources={sources} is not a list of paths or wandb:entity/project")
+    if not isinstance(where, dict):
+        raise UserError(f"{path}: where={where} is not a mapping of configuration keys to values")
+    defaults = {name: content[name] for name in _DEFAULTS if name in content}
+    parts = {}
+    for kind, makers in (("tables", TABLES), ("figures", FIGURES)):
+        entries = content.get(kind) or []
+        if not isinstance(entries, list):
+            raise UserError(f"{path}: {kind}={entries} is not a list")
+        parts[kind] = [
+            _item(f"{path}: {kind}[{place}]", entry, makers, defaults) for place, entry in enumerate(entries)
+        ]
+    names = [item.name for items in parts.values() for item in items]
+    if len(set(names)) < len(names):
+        raise UserError(
+            f"{path}: the name {max(names, key=names.count)} is given twice; every table and figure needs its own"
+        )
+    return Report(path.parent, str(title), sources, where, parts["tables"], parts["figures"])
+
+
+def _item(place: str, entry: Any, makers: Mapping[str, Callable[..., Any]], defaults: dict[str, Any]) -> Item:
+    if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str) or entry["kind"] not in makers:
+        kind = entry.get("kind") if isinstance(entry, dict) else entry
+        raise unknown_name(f"{place}: kind", str(kind), makers)
+    make = makers[entry["kind"]]
+    name = str(entry.get("name", entry["kind"]))
+    if not _NAME.fullmatch(name):
+        raise UserError(f"{place}: name={name} must be made of a-z, 0-9, - and _: files are named after it")
+    parameters = {
+        key: value for key, value in inspect.signature(make).parameters.items() if value.annotation not in (Runs, Path)
+    }
+    given = {key: value for key, value in entry.items() if key not in ("kind", "name", "where", "title")}
+    _check_keys(place, given, [*parameters, "kind", "name", "where", "title"])
+    options = {key: value for key, value in defaults.items() if key in parameters} | given
+    for key, parameter in parameters.items():
+        if key in options:
+            _check_type(f"{place}: {key}", options[key], parameter.annotation)
+        elif parameter.default is inspect.Parameter.empty:
+            raise UserError(f"{place}: {key} is missing; {entry['kind']} needs it")
+    where = entry.get("where") or {}
+    if not isinstance(where, dict):
+        raise UserError(f"{place}: where={where} is not a mapping of configuration keys to values")
+    return Item(name, make, options, where, str(entry.get("title", "")))
+
+
+def _check_keys(place: str, given: Mapping[Any, Any], allowed: Any) -> None:
+    for key in given:
+        if key not in allowed:
+            hint = did_you_mean(str(key), allowed) or f"; allowed: {', '.join(allowed)}"
+            raise UserError(f"{place}: unknown key '{key}'{hint}")
+
+
+def _check_type(place: str, value: Any, kind: Any) -> None:
+    choices = get_args(kind)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        if value not in choices:
+            raise unknown_name(place, str(value), choices)
+        return
+    expected = (list,) if get_origin(kind) is list else choices or (kind,)
+    expected = (*expected, int) if float in expected else expected
+    if (isinstance(value, bool) and bool not in expected) or not isinstance(value, expected):
+        names = " or ".join(sorted(one.__name__ for one in expected if one is not type(None)))
+        raise UserError(f"{place}={value} has the wrong type; expected {names}")
+    if isinstance(value, list) and not all(isinstance(one, str) for one in value):
+        raise UserError(f"{place}={value} has the wrong type; expected a list of names")
+
+
+def build(report: Report, runs: Runs, out: Path) -> list[Path]:
+    """Write every table in every format, every figure, and `report.md` that shows them together."""
+    runs = select(runs, report.where)
+    out.mkdir(parents=True, exist_ok=True)
+    written = []
+    page = [f"# {render.markdown_text(report.title)}\n"]
+    for item in report.tables:
+        table = item.make(select(runs, item.where), **item.options)
+        for suffix, renderer in render.FORMATS.values():
+            path = out / f"{item.name}{suffix}"
+            path.write_text(renderer(table), encoding="utf-8")
+            written.append(path)
+        page.append(render.markdown(table))
+    for item in report.figures:
+        written += canvas.save(item.make(select(runs, item.where), **item.options), out / item.name)
+        page.append(f"![{render.markdown_text(item.title or item.name)}]({item.name}.png)\n")
+    if report.figures:
+        page.append("Lines are means over seeds; bands and whiskers are one standard deviation (ddof=1).\n")
+    (out / "report.md").write_text("\n".join(page), encoding="utf-8")
+    return [*written, out / "report.md"]

@@ -1,0 +1,170 @@
+"""Tables 1 and 2 of the paper and their kin, from runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fl_platform.errors import UserError, unknown_name
+from fl_platform.reporting import paper
+from fl_platform.reporting.layout import MISSING, NOT_REACHED, TIMES, Table, layout
+from fl_platform.reporting.measures import (
+    MEASURES,
+    CellRuns,
+    Measure,
+    Selection,
+    cell_crossings,
+    cell_runs,
+    cell_values,
+    per_run,
+)
+from fl_platform.reporting.runs import CRASHED, INTERRUPTED, RUNNING, Runs
+from fl_platform.reporting.style import Scenario
+
+PAPER_SEEDS = 3
+
+
+def statistic_table(
+    runs: Runs,
+    value: str = "top_accuracy",
+    select: Selection = "only",
+    seeds: int = PAPER_SEEDS,
+    ddof: int = 1,
+    complete: bool = False,
+) -> Table:
+    """Mean and spread over seeds of one measure; Table 1 is ``top_accuracy``."""
+    if value not in MEASURES:
+        raise unknown_name("value", value, MEASURES)
+    check_ddof(ddof)
+    measure = MEASURES[value]
+    cells = cell_runs(runs, select)
+    numbers = cell_values(cells, per_run(runs)[value], measure)
+    if not numbers.empty:
+        numbers["text"] = [statistic_text(row, measure, seeds, ddof) for row in numbers.to_dict("records")]
+        printed = numbers["mean"].map(lambda mean: float(f"{mean:.{measure.decimals}f}"))  # what prints alike ties
+        numbers["score"] = printed if measure.is_better_larger else -printed
+    notes = [f"± is the standard deviation over seeds (ddof={ddof}); n={seeds} seeds where no n is given."]
+    return layout(measure.label, numbers, notes + run_notes(runs, cells), complete=complete)
+
+
+def check_ddof(ddof: int) -> None:
+    if ddof not in (0, 1):
+        raise UserError(f"ddof={ddof} is not allowed; allowed: 0 | 1")
+
+
+def statistic_text(row: dict[Any, Any], measure: Measure, seeds: int, ddof: int) -> str:
+    """``98.22±0.05 (n=2, diverged 1/3)``."""
+    total = row["n"] + row["diverged"]
+    remarks = [f"n={row['n']}"] if row["n"] != seeds else []
+    if row["diverged"]:
+        remarks.append(f"diverged {row['diverged']}/{total}")
+    if row["n"] == 0:
+        return f"diverged {row['diverged']}/{total}" if row["diverged"] else MISSING
+    spread = row[f"std_ddof{ddof}"]
+    text = f"{row['mean']:.{measure.decimals}f}" + (f"±{spread:.{measure.decimals}f}" if row["n"] > 1 else "")
+    return f"{text} ({', '.join(remarks)})" if remarks else text
+
+
+def target_table(
+    runs: Runs,
+    unit: str = "rounds",
+    select: Selection = "only",
+    seeds: int = PAPER_SEEDS,
+    target: float | None = None,
+    complete: bool = False,
+    paper_directory: Path = paper.DIRECTORY,
+) -> Table:
+    """What it took to reach the target accuracy: unit is rounds (Table 2), rounds_by_seed, bytes or seconds."""
+    if unit not in _UNITS:
+        raise unknown_name("unit", unit, _UNITS)
+    cells = cell_runs(runs, select)
+    targets = scenario_targets(runs, cells, target, paper_directory)
+    numbers = cell_crossings(runs, cells, targets)
+    if not numbers.empty:
+        numbers["text"] = [target_text(row, unit, seeds) for row in numbers.to_dict("records")]
+        numbers["score"] = -numbers["rounds" if unit == "rounds_by_seed" else unit]
+    reading = (
+        "each seed's own curve, in the order of the seeds"
+        if unit == "rounds_by_seed"
+        else "the seed-averaged accuracy curve"
+    )
+    notes = [f"{NOT_REACHED}: not reached. Read off {reading}. 2{TIMES}: twice the communication per round."]
+    if unit == "seconds":
+        notes.append("Seconds compare algorithms only when their runs had the same machine to themselves.")
+    if complete:
+        targets |= {Scenario(*key): value for key, value in paper.targets(paper_directory).items()}
+    third = {scenario: f"ac={value * 100:g}%" for scenario, value in targets.items()}
+    return layout(_UNITS[unit], numbers, notes + run_notes(runs, cells), third, show_load=True, complete=complete)
+
+
+_UNITS = {
+    "rounds": "Rounds to reach the target accuracy ac",
+    "rounds_by_seed": "Rounds to reach the target accuracy ac, seed by seed",
+    "bytes": "Communication to reach the target accuracy ac",
+    "seconds": "Seconds to reach the target accuracy ac",
+}
+
+
+def target_text(row: dict[Any, Any], unit: str, seeds: int) -> str:
+    total = row["n"] + row["diverged"]
+    remarks = [f"n={row['n']}"] if row["n"] != seeds else []
+    if row["diverged"]:
+        remarks.append(f"diverged {row['diverged']}/{total}")
+    if row["n"] == 0:
+        return f"diverged {row['diverged']}/{total}" if row["diverged"] else MISSING
+    if unit == "rounds_by_seed":
+        text = ", ".join(
+            NOT_REACHED if value is None else f"{value:.0f}" for value in json.loads(row["rounds_by_seed"]).values()
+        )
+    elif np.isnan(row["rounds"]):
+        text = NOT_REACHED
+    elif np.isnan(row[unit]):
+        text = "not logged"
+    else:
+        text = {"rounds": f"{row[unit]:,.0f}", "seconds": f"{row[unit]:,.1f}"}.get(unit) or bytes_text(row[unit])
+    return f"{text} ({', '.join(remarks)})" if remarks else text
+
+
+def bytes_text(count: float) -> str:
+    """``1.23 GB``: powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+
+
+def scenario_targets(
+    runs: Runs, cells: list[CellRuns], target: float | None, paper_directory: Path
+) -> dict[Scenario, float]:
+    """One target per scenario: the given one, else the paper's, else the highest the runs were configured with."""
+    known = paper.targets(paper_directory) if target is None else {}
+    configured = runs.runs.set_index("run_id").get("config.evaluation.targets")
+    found: dict[Scenario, float] = {}
+    for cell in cells:
+        value = target or known.get(cell.scenario.key)
+        if value is None and configured is not None and cell.run_ids:
+            text = configured[cell.run_ids[0]]
+            listed = json.loads(text) if isinstance(text, str) else None
+            value = max(listed) if listed else None
+        if value is not None:
+            found.setdefault(cell.scenario, float(value))
+    if cells and not found:
+        raise UserError("no target accuracy is known for these scenarios; give one, such as target: 0.9")
+    return found
+
+
+def run_notes(runs: Runs, cells: list[CellRuns]) -> list[str]:
+    """What a reader must know about the runs: what is left out, what was selected, what was damaged."""
+    notes = []
+    for status in (CRASHED, INTERRUPTED, RUNNING):
+        ids = sorted(runs.runs.loc[runs.runs["status"] == status, "run_id"])
+        if ids:
+            notes.append(f"Not averaged: {len(ids)} {status} ({', '.join(ids)}).")
+    tried = [cell.num_settings for cell in cells if cell.num_settings > 1]
+    if tried:
+        notes.append(
+            f"Hyper-parameters were selected by mean top test accuracy, of up to {max(tried)} settings a cell."
+        )
+    return notes + list(runs.warnings)

@@ -1,0 +1,92 @@
+"""The real client against the loopback server: online runs, sync, and reading them back through the reports."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.wandb_server import WandbServer
+
+ONLINE = """
+import wandb
+for seed in (0, 1):
+    config = {"algorithm": {"name": "gradma"}, "seed": seed, "data": {"name": "mnist"}, "cohort_size": 10}
+    with wandb.init(project="online", id=f"run{seed}", group="g", tags=["t"], config=config) as run:
+        run.define_metric("*", step_metric="round")
+        for round in range(1, 1101):
+            run.log({"round": round, "test/accuracy": round / 2000 + seed / 10, "cohort/workers": [1, 2]})
+        run.summary["status"] = "finished"
+"""
+
+OFFLINE = """
+import wandb
+config = {"algorithm": {"name": "fedavg"}, "seed": 5}
+with wandb.init(project="synced", mode="offline", config=config) as run:
+    for round in range(1, 200):
+        run.log({"round": round, "test/accuracy": round / 200, "train/loss": float("nan")})
+    run.summary["status"] = "finished"
+"""
+
+
+def run(server: WandbServer, *command: str, directory: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], env=server.environment(), cwd=directory, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory):
+    directory = tmp_path_factory.mktemp("client")
+    with WandbServer() as server:
+        run(server, "-c", ONLINE, directory=directory)
+        yield server
+        assert server.unknown == []
+
+
+def pivot(server: WandbServer, source: str) -> pd.DataFrame:
+    root = Path(__file__).parents[2]
+    words = ["--rows", "algorithm.name,seed", "--value", "top_accuracy", "--format", "csv"]
+    return pd.read_csv(
+        io.StringIO(run(server, "-m", "fl_platform", "report", "--source", source, *words, directory=root))
+    )
+
+
+def test_server_stores_what_the_client_sends(server: WandbServer) -> None:
+    stored = server.runs["run1"]
+    assert stored.config["algorithm"] == {"name": "gradma"}
+    assert (stored.group, stored.tags, stored.exit_code, stored.state) == ("g", ["t"], 0, "finished")
+    assert [row["round"] for row in stored.history] == list(range(1, 1101))
+    assert stored.summary["status"] == "finished"
+
+
+def test_full_history_is_read_through_the_api(server: WandbServer) -> None:
+    table = pivot(server, "wandb:tester/online")
+    assert table["mean"].tolist() == pytest.approx([55.0, 65.0])  # the maximum is at round 1100: sampling would miss it
+    assert table["n"].tolist() == [1, 1]
+
+
+def test_synced_offline_log_reads_the_same(server: WandbServer, tmp_path: Path) -> None:
+    run(server, "-c", OFFLINE, directory=tmp_path)
+    run(server, "-m", "wandb", "sync", *map(str, tmp_path.glob("wandb/offline-run-*")), directory=tmp_path)
+    online, offline = pivot(server, "wandb:tester/synced"), pivot(server, str(tmp_path))
+    pd.testing.assert_frame_equal(online, offline)
+    assert offline["mean"].tolist() == [99.5]
+
+
+def test_sweep_trials_are_handed_out_once_each(server: WandbServer, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("program: x.py\nmethod: grid\nparameters: {a: {values: [1, 2]}, b: {value: c}}\n")
+    run(server, "-m", "wandb", "sweep", "--project", "swept", "s.yaml", directory=tmp_path)
+    (name,) = server.sweeps
+    agent = server.answer("mutation CreateAgent(", {"sweep": name})["createAgent"]["agent"]["id"]
+    beats = []
+    for state in ({}, {"r": "running"}, {"r": "finished"}, {}, {}):
+        reply = server.answer("mutation Heartbeat(", {"id": agent, "runState": json.dumps(state)})
+        beats.append(json.loads(reply["agentHeartbeat"]["commands"]))
+    assert [command["args"]["a"]["value"] for beat in beats for command in beat if command["type"] == "run"] == [1, 2]
+    assert [[command["type"] for command in beat] for beat in beats] == [["run"], [], ["run"], ["exit"], ["exit"]]
