@@ -11,4 +11,5 @@ COMMANDS = {
     "doctor": "what this machine has and what is missing",
     "sweep": "many runs from one W&B sweep YAML",
     "report": "tables and figures from logs",
+    "demo": "a small comparison of all algorithms on embedded data",
 }
