@@ -34,7 +34,7 @@ from fl_platform.workers.ranks import Ranks
 from fl_platform.workers.state import WorkerStates
 from fl_platform.workers.training import Job, LocalResult, LocalTraining
 
-EVALUATION_BATCH = 500  # images a forward pass: the activations of the paper's networks stay in the CPU's cache
+EVALUATION_BATCH = 1000  # images a forward pass: the activations of the paper's networks stay in the CPU's cache
 
 
 class FederatedModule(L.LightningModule):
@@ -95,8 +95,9 @@ class FederatedModule(L.LightningModule):
         if self.config.buffers == "local":
             keeps["running_statistics"] = "global_buffers"
         self.states = WorkerStates(keeps, torch.device(self.config.state.device or device))
+        self.engine = choose_engine(self.config.engine, device)
         self.local_training = LocalTraining(
-            ENGINES[choose_engine(self.config.engine, device)],
+            ENGINES[self.engine],
             self.network,
             self.algorithm,
             self.train_images,
@@ -151,7 +152,8 @@ class FederatedModule(L.LightningModule):
             relative_sizes=torch.from_numpy(self.sizes[workers] / self.sizes.mean()).to(self.global_params),
             state=state,
         )
-        result = train_cohort(self.local_training, job, self._widths(), self.config.cohort_chunk, self.ranks)
+        chunk = 1 if self.engine == "loop" else self.config.cohort_chunk
+        result = train_cohort(self.local_training, job, self._widths(), chunk, self.ranks)
         self._server_step(workers, result)
 
     def _widths(self) -> dict[str, int]:
@@ -166,7 +168,7 @@ class FederatedModule(L.LightningModule):
         updates = Updates(
             round=self.round,
             workers=workers,
-            delta=self.global_params - result.params,
+            delta=result.delta,
             weights=torch.full_like(sizes, 1 / len(workers)) if uniform else sizes / sizes.sum(),
             population_weights=torch.full_like(sizes, 1 / self.config.num_workers) if uniform else sizes / float(self.sizes.sum()),
             sent={name: result.outcome[name] for name in self.algorithm.sends},
@@ -206,8 +208,12 @@ class FederatedModule(L.LightningModule):
         if self.scoreboard.diverged_round is not None or not self.is_due(self.round):
             return
         loss, correct, total = self.evaluate()
+        self.row[keys.TEST_LOSS] = loss
+        if not math.isfinite(loss):  # an accuracy of such outputs says nothing
+            self._diverge()
+            return
         accuracy = float(correct.sum() / total.sum())
-        self.row |= self.scoreboard.evaluated(self.round, accuracy, class_accuracy(correct, total)) | {keys.TEST_LOSS: loss}
+        self.row |= self.scoreboard.evaluated(self.round, accuracy, class_accuracy(correct, total))
 
     def is_due(self, round: int) -> bool:
         """Evaluated rounds are the first, every ``evaluation.every`` from it, and the last."""

@@ -108,6 +108,7 @@ class LocalRun:
 
     params: Stack
     buffers: Stack
+    delta: Stack  # x_t - x_I
     global_params: Vector
     state: Mapping[str, Stack]
     local_lr: float
@@ -116,10 +117,6 @@ class LocalRun:
     """Gradient over each worker's whole data at one point, in batches."""
     round_gradient: Callable[[Vector], Stack]
     """Mean gradient over the batches of this round at one point."""
-
-    @property
-    def delta(self) -> Stack:
-        return self.global_params - self.params
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from fl_platform.flat import Binding, Layout, Stack, Vector
 from fl_platform.models.layers import Features, Pass, running
 
-
 Weights = list[Tensor]  # one tensor per parameter, with a leading stack dimension or without
 
 
@@ -36,6 +35,7 @@ class Network:
             tap_last_linear(module)
         self._binding = Binding(module)
         self.initial_params, self.initial_buffers = self._binding.read()
+        self._calls = [calls(block) for block in self.blocks]
 
     @property
     def parameters(self) -> Layout:
@@ -50,8 +50,9 @@ class Network:
         self._binding.bind(weights, self.buffers.views(buffers))
         activations = []
         with running(forward_pass):
-            for block in self.blocks[first:]:
-                x = block(x)
+            for block in self._calls[first:]:
+                for layer in block:
+                    x = layer(x)
                 activations.append(x)
         return Output(x, forward_pass.features, activations)
 
@@ -89,6 +90,16 @@ class Network:
             [view.detach().clone() for view in self.buffers.views(buffers)],
         )
         return self.module
+
+
+def calls(module: nn.Module) -> list[Callable[[Tensor], Tensor]]:
+    """The layers a module runs one after another, without the cost of nn.Module's calls where no hook needs them."""
+    if isinstance(module, nn.Identity):
+        return []
+    if type(module) is nn.Sequential:
+        return [call for child in module for call in calls(child)]
+    has_hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    return [module if has_hooks else module.forward]
 
 
 def tap_last_linear(module: nn.Module) -> None:

@@ -2,11 +2,11 @@
 
 import torch
 
-from fl_platform.workers.loop import LoopObjective
+from fl_platform.workers.loop import SingleObjective
 from fl_platform.workers.stacked import StackedObjective
-from fl_platform.workers.training import MakeObjective
+from fl_platform.workers.training import Objective
 
-ENGINES: dict[str, MakeObjective] = {"loop": LoopObjective, "stacked": StackedObjective}
+ENGINES: dict[str, type[Objective]] = {"loop": SingleObjective, "stacked": StackedObjective}
 
 FASTER = {"cpu": "loop", "cuda": "stacked"}
 """By device, for every model of the platform: measured on CPU (benchmarks/README.md), where one worker's parameters

@@ -1,4 +1,4 @@
-"""The fast engine: all workers of the cohort at once, batches padded to one length and masked.
+"""The fast engine on accelerators: all workers of the cohort at once, batches padded to one length and masked.
 
 Batched products and grouped convolutions through torch.vmap; nothing waits for the device.
 """
@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from fl_platform.algorithms.base import LocalBatch
+from fl_platform.data.streams import BatchPlan
 from fl_platform.flat import Stack, Vector
 from fl_platform.models.network import Output, Weights
-from fl_platform.workers.training import Batch, Job, LocalTraining, Objective
+from fl_platform.workers.training import Job, LocalTraining, Objective
 
 PASS_STRIDE = 0x1000000000000001  # sets the passes of one step apart in both halves of their dropout keys
 
@@ -17,30 +18,44 @@ PASS_STRIDE = 0x1000000000000001  # sets the passes of one step apart in both ha
 class StackedObjective(Objective):
     """Every worker's gradient from one backward pass: workers share no parameter."""
 
-    def __init__(self, training: LocalTraining, job: Job, batch: Batch) -> None:
-        self._algorithm, self._network, self._job, self._batch = training.algorithm, training.network, job, batch
-        self._x = training.images.batch(batch.indices, batch.keys)
-        self._labels = training.images.labels(batch.indices)
-        self._training_passes = 0
-        self._mask, self._weights = self._padding()
+    _x: Tensor  # (S, B, ...)
+    _labels: Tensor  # (S, B)
+    _mask: Tensor | None = None  # (S, B), False for padding
+    _row_weights: Tensor | None = None  # (S, B), of real rows in a mean
+    _keys: Tensor  # (S,)
 
-    def _padding(self) -> tuple[Tensor | None, Tensor | None]:
-        """(S, B) mask of real rows and their weights in a mean; always given, since vmap's own BatchNorm keeps no
-        running statistics."""
-        counts = self._batch.counts[:, None]
-        mask = torch.arange(self._labels.shape[1], device=counts.device) < counts
-        return mask, mask.to(self._x.dtype) / counts.clamp(min=1)
+    def __init__(self, training: LocalTraining, job: Job, plan: BatchPlan, purpose: str) -> None:
+        self._training, self._job, self._network = training, job, training.network
+        self._widths = plan.counts.max(axis=1).tolist()  # each step's batches are padded to the longest among them
+        self._all_keys = training.keys(plan, job, purpose)
+        device = training.images.device
+        self._indices, self._counts = (torch.from_numpy(array).to(device) for array in (plan.indices, plan.counts))
+        self._training_passes = 0
+
+    def load(self, step: int) -> None:
+        indices, counts = self._indices[step, :, : self._widths[step]], self._counts[step, :, None]
+        self._keys, self._training_passes = self._all_keys[step], 0
+        self._x = self._training.images.batch(indices, self._keys)
+        self._labels = self._training.images.labels(indices)
+        # always masked: vmap's own BatchNorm would not update the running statistics of a stack
+        self._mask = torch.arange(indices.shape[1], device=counts.device) < counts
+        self._row_weights = self._mask.to(self._x.dtype) / counts.clamp(min=1)
 
     def gradient(
-        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool, out: Stack | None = None
+        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
-        stack = params.expand(len(self._labels), -1)
-        leaves = [view.detach().requires_grad_() for view in self._network.parameters.views(stack)]
-        output = self.forward(leaves, buffers, self._x, self._next_keys(), train=True, updates_statistics=updates_statistics)
-        loss = self._algorithm.local_loss(self._view(output))
+        size = len(self._labels)
+        leaves = self._training.leaves(params.expand(size, -1))
+        keys = self._next_keys()
+        output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
+        loss = self._training.algorithm.local_loss(self._view(output))
         gradients = torch.autograd.grad(loss.sum(), leaves)
+        room = self._training.room(f"gradient{self._training_passes}", size, self._job.global_params)
         self.passes += 1
-        return torch.cat([gradient.flatten(1) for gradient in gradients], dim=1, out=out), loss.detach()
+        return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=room), loss.detach()
+
+    def gradient_at(self, params: Stack | Vector) -> Stack:
+        return self.gradient(params, self._job.global_buffers, updates_statistics=False)[0]
 
     def forward(
         self,
@@ -61,7 +76,7 @@ class StackedObjective(Objective):
         """Dropout keys of the next training pass; the first pass of a step has the same ones in every algorithm."""
         number = self._training_passes
         self._training_passes += 1
-        return self._batch.keys + PASS_STRIDE * number if number else self._batch.keys
+        return self._keys + PASS_STRIDE * number if number else self._keys
 
     def _view(self, output: Output) -> LocalBatch:
         return LocalBatch(
@@ -69,7 +84,7 @@ class StackedObjective(Objective):
             logits=output.logits,
             features=output.features,
             activations=output.activations,
-            weights=self._weights,
+            weights=self._row_weights,
             state=self._job.state,
             global_params=self._job.global_params,
             global_buffers=self._job.global_buffers,
@@ -80,10 +95,11 @@ class StackedObjective(Objective):
     def _frozen_features(self, params: Stack | Vector, buffers: Stack | Vector) -> Tensor:
         weights = self._network.parameters.views(params)
         with torch.no_grad():
-            features = self.forward(weights, buffers, self._x, self._batch.keys, train=False).features
+            features = self.forward(weights, buffers, self._x, self._keys, train=False).features
         assert features is not None
         return features
 
     def _resume_at(self, block: int, activation: Tensor, params: Vector) -> Tensor:
         weights = self._network.parameters.views(params)
-        return self.forward(weights, self._job.global_buffers, activation, self._next_keys(), train=True, first=block).logits
+        keys = self._next_keys()
+        return self.forward(weights, self._job.global_buffers, activation, keys, train=True, first=block).logits

@@ -4,8 +4,8 @@ The same steps serve both engines; what differs is how the gradients of a stack 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
@@ -16,7 +16,7 @@ from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.flat import Stack, Vector
-from fl_platform.models.network import Network
+from fl_platform.models.network import Network, Weights
 from fl_platform.seeding import stream_keys
 
 
@@ -33,17 +33,16 @@ class Job:
     relative_sizes: Vector  # n_i / mean n
     state: Mapping[str, Stack]
 
-
-@dataclass
-class LocalResult:
-    """What a stack of workers ends with."""
-
-    params: Stack
-    buffers: Stack
-    loss: Tensor  # (S,), mean over the local steps
-    outcome: dict[str, Stack]  # for every name the algorithm keeps or sends
-    records: "Records"
-    gradient_passes: int
+    def part(self, rows: slice) -> "Job":
+        """Some of the workers."""
+        return replace(
+            self,
+            workers=self.workers[rows],
+            plan=BatchPlan(self.plan.indices[:, rows], self.plan.counts[:, rows]),
+            buffers=self.buffers[rows] if self.buffers.dim() == 2 else self.buffers,
+            relative_sizes=self.relative_sizes[rows],
+            state={name: stack[rows] for name, stack in self.state.items()},
+        )
 
 
 class Records:
@@ -64,22 +63,51 @@ class Records:
         return {name: float(reducers[how](torch.cat(values))) for name, (how, values) in self._values.items()}
 
 
-class Objective(ABC):
-    """The algorithm's local loss on one batch of every worker of a stack, as a function of the parameters."""
+@dataclass
+class LocalResult:
+    """What the workers of a job end with, a row each."""
 
-    _job: Job
+    delta: Stack  # x_t - x_i
+    buffers: Stack
+    loss: Tensor  # (S,), mean over the local steps
+    outcome: dict[str, Stack]  # for every name the algorithm keeps or sends
+    records: Records = field(default_factory=Records)
+    gradient_passes: int = 0  # of each worker
+
+    @staticmethod
+    def for_job(job: Job, widths: Mapping[str, int]) -> "LocalResult":
+        """Zeros to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
+        zeros, count = job.global_params.new_zeros, len(job.workers)
+        return LocalResult(
+            delta=zeros(count, job.global_params.numel()),
+            buffers=zeros(count, job.global_buffers.numel()),
+            loss=zeros(count),
+            outcome={name: zeros(count, width) for name, width in widths.items()},
+        )
+
+
+class Objective(ABC):
+    """The algorithm's local loss on the batches of a stack of workers, as a function of the parameters."""
+
     passes = 0
     """Gradients taken so far, counted once for the whole stack."""
 
+    def __init__(self, training: "LocalTraining", job: Job, plan: BatchPlan, purpose: str) -> None:
+        """For the batches of ``plan``; ``purpose`` names the random stream of their dropout and augmentation."""
+
+    @abstractmethod
+    def load(self, step: int) -> None:
+        """Make the batch of a step the current one."""
+
     @abstractmethod
     def gradient(
-        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool, out: Stack | None = None
+        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
-        """(S, d) gradients and (S,) losses at each worker's own parameters, or at one point for all."""
+        """(S, d) gradients, which the next step may overwrite, and (S,) losses, at each worker's own parameters or at one point for all."""
 
+    @abstractmethod
     def gradient_at(self, params: Stack | Vector) -> Stack:
         """Gradients elsewhere; running statistics are left alone."""
-        return self.gradient(params, self._job.global_buffers, updates_statistics=False)[0]
 
 
 class LocalTraining:
@@ -87,7 +115,7 @@ class LocalTraining:
 
     def __init__(
         self,
-        objective: "MakeObjective",
+        objective: type[Objective],
         network: Network,
         algorithm: Algorithm,
         images: Images,
@@ -100,16 +128,20 @@ class LocalTraining:
         self._objective, self.network, self.algorithm = objective, network, algorithm
         self.images, self.streams = images, streams
         self.local_lr, self.local_steps, self.seed = local_lr, local_steps, seed
+        self._rooms: dict[tuple[str, int], Stack] = {}
+        self._weights: dict[int, Weights] = {}
 
-    def train(self, job: Job) -> LocalResult:
+    def train(self, job: Job, result: LocalResult, rows: slice) -> None:
+        """Train the workers of the job and write what they end with into ``rows`` of the result."""
         size = len(job.workers)
-        params = job.global_params.repeat(size, 1)
-        previous, spare = params, torch.empty_like(params)
-        buffers = job.buffers.expand(size, -1).clone()
-        records, losses, passes = Records(), [], 0
-        batches = self._batches(job.plan, job.round, job.workers, "step")
-        for index, batch in enumerate(batches):
-            objective = self._objective(self, job, batch)
+        params, spare = self.room("params", size, job.global_params), self.room("spare", size, job.global_params)
+        params.copy_(job.global_params)
+        previous = params
+        buffers = result.buffers[rows].copy_(job.buffers)
+        objective = self._objective(self, job, job.plan, "step")
+        losses = []
+        for index in range(self.local_steps):
+            objective.load(index)
             gradient, loss = objective.gradient(params, buffers, updates_statistics=True)
             step = LocalStep(
                 index=index,
@@ -120,80 +152,74 @@ class LocalTraining:
                 relative_sizes=job.relative_sizes,
                 state=job.state,
                 gradient_at=objective.gradient_at,
-                record=records.record,
+                record=result.records.record,
             )
             direction = self.algorithm.local_direction(step)
             room = previous if index else spare  # x_{tau-1} is not needed any more
             previous, params = params, torch.add(params, direction, alpha=-self.local_lr, out=room)
             losses.append(loss)
-            passes += objective.passes
+        torch.sub(job.global_params, params, out=result.delta[rows])
+        result.loss[rows] = torch.stack(losses).mean(0)
+        result.gradient_passes = objective.passes  # the same for every worker
+        self._finish(job, params, result, rows)
+
+    def _finish(self, job: Job, params: Stack, result: LocalResult, rows: slice) -> None:
         run = LocalRun(
             params=params,
-            buffers=buffers,
+            buffers=result.buffers[rows],
+            delta=result.delta[rows],
             global_params=job.global_params,
             state=job.state,
             local_lr=self.local_lr,
             local_steps=self.local_steps,
             full_gradient=lambda at: self._full_gradient(job, at),
-            round_gradient=lambda at: sum_of(self._objective(self, job, batch).gradient_at(at) for batch in batches) / len(batches),
+            round_gradient=lambda at: self._round_gradient(job, at),
         )
-        outcome = dict(sorted(self.algorithm.finish_local(run).items()))  # ranks gather them in one order
-        return LocalResult(params, buffers, torch.stack(losses).mean(0), outcome, records, passes)
+        for name, stack in self.algorithm.finish_local(run).items():
+            result.outcome[name][rows] = stack
 
-    def _batches(self, plan: BatchPlan, round: int, workers: np.ndarray, purpose: str) -> "list[Batch]":
-        """The plan's batches with their keys, each cut to the longest in its step, moved to the device at once."""
-        device = self.images.device
-        keys = torch.from_numpy(stream_keys(len(plan.indices), workers, self.seed, purpose, round)).to(device)
-        indices = torch.from_numpy(plan.indices).to(device)
-        counts = torch.from_numpy(plan.counts).to(device)
-        batches = []
-        for step, lengths in enumerate(plan.counts):
-            batches.append(Batch(indices[step, :, : lengths.max()], keys[step], counts[step], lengths))
-        return batches
+    def room(self, name: str, size: int, like: Vector) -> Stack:
+        """A (size, d) scratch stack that stays in place, and in the cache, from worker to worker."""
+        key = (name, size)
+        if key not in self._rooms:
+            self._rooms[key] = like.new_empty(size, like.numel())
+            self._weights[self._rooms[key].data_ptr()] = self._leaves(self._rooms[key])
+        return self._rooms[key]
+
+    def leaves(self, params: Stack) -> Weights:
+        """Differentiable views of each parameter; those of scratch stacks are made once."""
+        known = self._weights.get(params.data_ptr())
+        return known if known is not None and len(known[0]) == len(params) else self._leaves(params)
+
+    def _leaves(self, params: Stack) -> Weights:
+        return [view.detach().requires_grad_() for view in self.network.parameters.views(params)]
+
+    def keys(self, plan: BatchPlan, job: Job, purpose: str) -> Tensor:
+        """(steps, S) keys of the plan's batches, on the device."""
+        keys = stream_keys(len(plan.indices), job.workers, self.seed, purpose, job.round)
+        return torch.from_numpy(keys).to(self.images.device)
+
+    def _round_gradient(self, job: Job, at: Vector) -> Stack:
+        objective = self._objective(self, job, job.plan, "round")
+        gradients = (self._gradient_of(objective, step, at) for step in range(self.local_steps))
+        return add_up(gradients) / self.local_steps
 
     def _full_gradient(self, job: Job, at: Vector) -> Stack:
         """Batch gradients over a worker's whole data, weighted by batch size; training mode, statistics untouched."""
-        total = torch.zeros(len(job.workers), at.numel(), dtype=at.dtype, device=at.device)
-        samples = torch.zeros(len(job.workers), 1, dtype=at.dtype, device=at.device)
-        for number, plan in enumerate(self.streams.full_pass(job.workers)):
-            [batch] = self._batches(plan, job.round, job.workers, f"full{number}")
-            counts = torch.from_numpy(plan.counts[0]).to(at)[:, None]
-            total += counts * self._objective(self, job, batch).gradient_at(at)
-            samples += counts
-        return total / samples
+        plans = list(self.streams.full_pass(job.workers))
+        counts = torch.from_numpy(np.concatenate([plan.counts for plan in plans])).to(at)[:, :, None]
+        gradients = (
+            counts[number] * self._gradient_of(self._objective(self, job, plan, f"full{number}"), 0, at)
+            for number, plan in enumerate(plans)
+            if plan.counts.any()
+        )
+        return add_up(gradients) / counts.sum(0)
+
+    @staticmethod
+    def _gradient_of(objective: Objective, step: int, at: Vector) -> Stack:
+        objective.load(step)
+        return objective.gradient_at(at).clone()
 
 
-def sum_of(stacks: Iterable[Stack]) -> Stack:
-    return reduce(torch.add, stacks)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Indices (S, B) into the training set, keys (S,), and how many of each row are real."""
-
-    indices: Tensor
-    keys: Tensor
-    counts: Tensor
-    lengths: np.ndarray  # the same on the host
-
-
-MakeObjective = Callable[[LocalTraining, Job, Batch], Objective]
-
-
-def part_of_job(job: Job, rows: slice) -> Job:
-    """Some workers of a job."""
-    return replace(
-        job,
-        workers=job.workers[rows],
-        plan=BatchPlan(job.plan.indices[:, rows], job.plan.counts[:, rows]),
-        buffers=job.buffers[rows] if job.buffers.dim() == 2 else job.buffers,
-        relative_sizes=job.relative_sizes[rows],
-        state={name: stack[rows] for name, stack in job.state.items()},
-    )
-
-
-def part_of_batch(batch: Batch, row: int) -> Batch:
-    """One worker's samples, without padding."""
-    length = int(batch.lengths[row])
-    own = slice(row, row + 1)
-    return Batch(batch.indices[own, :length], batch.keys[own], batch.counts[own], batch.lengths[own])
+def add_up(stacks: Iterable[Stack]) -> Stack:
+    return reduce(torch.Tensor.add_, stacks)
