@@ -82,7 +82,9 @@ class LocalBatch:
         """(S, B, K) -> (S,)."""
         if self.weights is None and len(logits) == 1:
             return F.cross_entropy(logits[0], self.labels[0]).unsqueeze(0)
-        return self.mean(F.cross_entropy(logits.flatten(0, 1), self.labels.flatten(), reduction="none").view(self.labels.shape))
+        return self.mean(
+            F.cross_entropy(logits.flatten(0, 1), self.labels.flatten(), reduction="none").view(self.labels.shape)
+        )
 
 
 @dataclass(frozen=True)
@@ -255,5 +257,7 @@ def the_algorithm(trainer: L.Trainer) -> Algorithm:
     found = [callback for callback in trainer.callbacks if isinstance(callback, Algorithm)]  # type: ignore[attr-defined]
     if len(found) != 1:
         listed = ", ".join(algorithm.name for algorithm in found) or "none"
-        raise UserError(f"the Trainer needs exactly one algorithm among its callbacks, found {listed}; pass for example Trainer(callbacks=[FedAvg()])")
+        raise UserError(
+            f"the Trainer needs exactly one algorithm among its callbacks, found {listed}; pass for example Trainer(callbacks=[FedAvg()])"
+        )
     return found[0]

@@ -34,7 +34,9 @@ class FedMLB(Algorithm, name="fedmlb", label="FedMLB"):
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
         if federation.num_blocks < 2:
-            raise UserError(f"algorithm.name={self.name} needs a model cut into blocks: an nn.Sequential of at least two modules")
+            raise UserError(
+                f"algorithm.name={self.name} needs a model cut into blocks: an nn.Sequential of at least two modules"
+            )
 
     def local_loss(self, batch: LocalBatch) -> Tensor:
         loss = super().local_loss(batch)

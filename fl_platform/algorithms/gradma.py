@@ -141,7 +141,9 @@ class ProjectedServer(SlowMomentum):
             on_failure="keep",
         )
         before = torch.linalg.vector_norm(momentum)
-        self.momentum = self._ranks.whole(found.vectors, self._share, len(momentum)) if self._is_shared else found.vectors
+        self.momentum = (
+            self._ranks.whole(found.vectors, self._share, len(momentum)) if self._is_shared else found.vectors
+        )
         self._figures = {
             keys.QP_SERVER_ACTIVE: float(found.active.double().mean()),
             keys.QP_SERVER_RATIO: float(torch.linalg.vector_norm(self.momentum) / before),

@@ -28,8 +28,14 @@ class MimeLite(Algorithm, name="mimelite", label="MimeLite"):
     sends: ClassVar[tuple[str, ...]] = ("gradient",)
 
     momentum_decay: float = option(0.5, "beta", at_least=0, below=1, grid=(0.1, 0.5, 0.9))
-    convention: str = option("ema", "exponential average as in the paper, or heavy ball as in public code", choices=("ema", "heavy_ball"))
-    statistic: str = option("full", "gradient sent to the server: over all of the worker's data, or its round's batches", choices=("full", "round"))
+    convention: str = option(
+        "ema", "exponential average as in the paper, or heavy ball as in public code", choices=("ema", "heavy_ball")
+    )
+    statistic: str = option(
+        "full",
+        "gradient sent to the server: over all of the worker's data, or its round's batches",
+        choices=("full", "round"),
+    )
     momentum: Vector = state()
 
     @property
