@@ -88,6 +88,7 @@ def train(
     every: int = 1,
     resume: Path | None = None,
     callbacks: tuple[L.Callback, ...] = (),
+    ranks: int = 1,
     **how: Any,
 ) -> Finished:
     """Run a federation through the real Trainer."""
@@ -95,7 +96,7 @@ def train(
     algorithm = algorithm or experiment.make_algorithm(config)
     saving = [RoundCheckpoint(checkpoints, every)] if checkpoints else []
     trainer = L.Trainer(
-        accelerator="cpu", max_epochs=config.num_rounds, logger=False, callbacks=[algorithm, *saving, *callbacks],
+        accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto", max_epochs=config.num_rounds, logger=False, callbacks=[algorithm, *saving, *callbacks],
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, plugins=[AtomicCheckpointIO()],
         enable_checkpointing=bool(saving), default_root_dir=checkpoints,
     )  # fmt: skip

@@ -1,0 +1,45 @@
+"""Run by torch.distributed.run: every algorithm on two ranks; the first rank saves what came out."""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from fl_platform.algorithms import base
+from fl_platform.checkpoints import sorted_checkpoints
+from tests.federations import Finished, make_config, train
+
+WORDS = ("engine=loop", "num_rounds=3", "cohort_size=3")
+SHARED = "memory.shard=true"
+
+
+def results(folder: Path, ranks: int) -> dict[str, Finished]:
+    """Every algorithm, the memory sharded where there is one, and GradMA continued by another number of ranks."""
+    done = {}
+    for name in base.names():
+        done[name] = train(make_config(f"algorithm.name={name}", *WORDS), ranks=ranks)
+    for name in ("gradma", "gradma_s"):
+        for scope in ("global", "tensor"):
+            words = (f"algorithm.name={name}", f"qp.scope={scope}", SHARED, *WORDS)
+            done[f"{name}-{scope}-sharded"] = train(make_config(*words), ranks=ranks, checkpoints=folder / f"{name}-{scope}")
+    done["stacked"] = train(make_config("algorithm.name=scaffold", *WORDS, "engine=stacked", "cohort_chunk=2"), ranks=ranks)
+    done["one worker"] = train(make_config("algorithm.name=moon", *WORDS, "cohort_size=1"), ranks=ranks)
+    return done
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    ranks = int(os.environ["WORLD_SIZE"])
+    done = results(folder, ranks)
+    one_rank = [path for _, path in sorted_checkpoints(folder / "one_rank")][0]
+    words = ("algorithm.name=gradma", "qp.scope=global", SHARED, *WORDS, "num_rounds=5")
+    done["resumed"] = train(make_config(*words), ranks=ranks, resume=one_rank)
+    if os.environ["RANK"] == "0":
+        saved = {name: (d.params, d.module.global_buffers, d.module.scoreboard.top_accuracy) for name, d in done.items()}
+        torch.save(saved, folder / "two_ranks.pt")
+
+
+if __name__ == "__main__":
+    main()
