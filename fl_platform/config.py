@@ -5,6 +5,7 @@ know. Keys left at ``null`` follow the data set and are filled in by ``experimen
 """
 
 import dataclasses
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class DataConfig:
 class ModelConfig:
     name: str | None = option(None, "architecture or the dotted path of an nn.Module; null: the data set's own")
     norm: str = option("batch", "normalisation layers", choices=("batch", "group", "none"))
-    width: int | None = option(None, "resnet20's first stage: 64 (default) or 16", at_least=1)
+    width: int | None = option(None, "resnet20's first stage: 64 (default) or 16", at_least=1, at_most=4096)
     options: dict[str, Any] = option({}, "keyword arguments for a model given by dotted path")
 
 
@@ -88,6 +89,18 @@ class MemoryConfig:
 
 
 @dataclass
+class FaultsConfig:
+    kind: str = option(
+        "none", "what a faulty worker's update becomes", choices=("none", "nan", "zeros", "sign_flip", "huge")
+    )
+    probability: float = option(0.1, "share of reporting workers that are faulty in a round", at_least=0, at_most=1)
+    scale: float = option(1e6, "kind=huge: the update is multiplied by it")
+    reject_nonfinite: bool = option(
+        False, "leave out workers whose update is not finite instead of ending the run as diverged"
+    )
+
+
+@dataclass
 class StateConfig:
     device: str | None = option(None, "where per-worker state lives between rounds; null: the training device", identity=False)
 
@@ -105,8 +118,8 @@ class Config:
     num_workers: int = option(100, "N", at_least=1)
     cohort_size: int = option(10, "S: workers sampled a round", at_least=1)
     num_rounds: int | None = option(None, "T; null: the paper's for the data set", at_least=1)
-    local_steps: int = option(5, "I: SGD steps of a worker a round", at_least=1)
-    batch_size: int = option(64, "samples of a local step", at_least=1)
+    local_steps: int = option(5, "I: SGD steps of a worker a round", at_least=1, at_most=1_000_000)
+    batch_size: int = option(64, "samples of a local step", at_least=1, at_most=1_000_000)
     local_lr: float = option(0.1, "eta_l", above=0, grid=(0.001, 0.01, 0.1))
     server_lr: float = option(1.0, "eta_g", above=0, grid=(0.1, 1.0, 10.0))
     aggregation: str = option("uniform", "weights of the updates: 1/S, or by the workers' sample counts", choices=("uniform", "samples"))
@@ -116,10 +129,11 @@ class Config:
     qp: QPConfig = group(QPConfig, "projection of the GradMA family")
     memory: MemoryConfig = group(MemoryConfig, "gradient memory of GradMA and GradMA-S")
     state: StateConfig = group(StateConfig, "per-worker state")
+    faults: FaultsConfig = group(FaultsConfig, "faulty workers")
     evaluation: EvaluationConfig = group(EvaluationConfig, "evaluation of the global model")
     precision: str = option("float32", "arithmetic of training and aggregation", choices=("float32", "float64"))
     device: str = option("auto", "auto | cpu | cuda | cuda:K", identity=False)
-    threads: int = option(1, "CPU threads of torch; 1 is fastest on a shared machine", at_least=1, identity=False)
+    threads: int = option(1, "CPU threads of torch; 1 is fastest on a shared machine", at_least=1, at_most=1024, identity=False)
     engine: str = option("auto", "how a cohort is computed; auto is the faster for (device, model)", choices=("auto", "loop", "stacked"), identity=False)
     cohort_chunk: int | None = option(None, "workers trained at once when a whole cohort does not fit; null: all", at_least=1, identity=False)
     tracking: TrackingConfig = group(TrackingConfig, "Weights & Biases")
@@ -153,7 +167,7 @@ def check_key(key: str) -> None:
     keys = known_keys()
     if key in keys or any(name.startswith(key + ".") for name in keys):
         return
-    if any(key.startswith(name + ".") for name in OPEN_GROUPS):
+    if any(re.fullmatch(rf"{re.escape(name)}(\.[^.\[\]]+)+", key) for name in OPEN_GROUPS):
         return
     raise UserError(f"unknown key '{key}'{did_you_mean(key, keys) or '; `python -m fl_platform config` prints all keys'}")
 
@@ -168,9 +182,10 @@ def parse_words(words: list[str]) -> DictConfig:
             raise UserError(f"'{word}' is not of the form key=value")
         check_key(name)
         try:
-            merged.merge_with(OmegaConf.from_dotlist([f"{name}={text}"]))
+            value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[index, call-overload]
         except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError):
             raise UserError(f"{name}={text} cannot be read: the value is not valid YAML") from None
+        put(merged, {name: value})
     return merged
 
 
@@ -182,32 +197,63 @@ def parse_file(path: Path) -> DictConfig:
 def read_yaml(path: Path, source: str) -> dict[Any, Any]:
     """The mapping a YAML file holds; ``source`` names it in messages."""
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loaded = OmegaConf.to_container(OmegaConf.load(path))  # unlike PyYAML, it reads 1e-3 and refuses a key given twice
     except FileNotFoundError:
         raise UserError(f"{source}: no such file") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException, RecursionError) as error:
         raise UserError(f"{source} cannot be read: {' '.join(str(error).split())}") from None
-    if loaded is not None and not isinstance(loaded, dict):
-        raise UserError(f"{source} holds a {type(loaded).__name__}, not keys and values")
-    return loaded or {}
+    if not isinstance(loaded, dict):
+        raise UserError(f"{source} holds a list, not keys and values")
+    return loaded
 
 
 def parse_mapping(values: dict[Any, Any], source: str) -> DictConfig:
     """Nested or dotted keys from a file, a checkpoint or a sweep, checked against the known ones."""
     merged = OmegaConf.create()
-    for name, value in flatten(values):
-        try:
-            check_key(name)
-        except UserError as error:
-            raise UserError(f"{source}: {error}") from None
-        OmegaConf.update(merged, name, value, merge=True, force_add=True)
+    try:
+        put(merged, values)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
     return merged
+
+
+def put(merged: DictConfig, values: dict[Any, Any]) -> None:
+    """Set keys that exist to values that are plain."""
+    options, seen = known_keys(), set()
+    for name, value in flatten(values):
+        check_key(name)
+        check_plain(name, value)
+        if name in seen:
+            raise UserError(f"{name}={value} is given twice; give it once")
+        seen.add(name)
+        if (name not in options or name in OPEN_GROUPS) and not isinstance(value, dict) and not below_open_group(name):
+            hint = f"; did you mean {name}.name={value}?" if isinstance(value, str) else ""
+            raise UserError(f"{name}={shown(value)} has the wrong type; {name} is a group of keys{hint}")
+        OmegaConf.update(merged, name, value, force_add=True)
+
+
+def below_open_group(name: str) -> bool:
+    return name.startswith(tuple(f"{group}." for group in OPEN_GROUPS))
+
+
+def check_plain(name: str, value: Any) -> None:
+    """Refuse what OmegaConf would evaluate: a configuration says everything itself."""
+    for item in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        check_plain(name, item)
+    if isinstance(value, str) and ("${" in value or value == "???"):
+        raise UserError(f"{name}={value} is not allowed: nothing is looked up or left out; write the value itself")
+
+
+def shown(value: Any) -> str:
+    return "null" if value is None else str(value)
 
 
 def flatten(values: dict[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Nested mappings as (dotted key, leaf); an empty mapping is a leaf."""
     leaves: list[tuple[str, Any]] = []
     for name, value in values.items():
+        if not isinstance(name, str):
+            raise UserError(f"'{prefix}{name}' is not a key: it is a {type(name).__name__}, keys are words")
         if isinstance(value, dict) and value:
             leaves += flatten(value, f"{prefix}{name}.")
         else:
@@ -239,7 +285,7 @@ def from_given(given: DictConfig) -> Config:
         value = OmegaConf.select(given, key)
         return default if value is None else str(value)
 
-    sources = [parse_words(shlex.split(wish("point") or "")), given]
+    sources = [point_values(wish("point") or ""), given]
     algorithm = next((str(name) for source in reversed(sources) if (name := OmegaConf.select(source, "algorithm.name"))), "fedavg")
     scenario = wish("scenario")
     if chosen := wish("chosen"):
@@ -258,26 +304,42 @@ def from_given(given: DictConfig) -> Config:
     return config
 
 
+def point_values(point: str) -> DictConfig:
+    try:
+        return refuse_sources(parse_words(shlex.split(point)), f"point={point}")
+    except ValueError as error:
+        raise error if isinstance(error, UserError) else UserError(f"point={point} cannot be read: {error}") from None
+
+
+def refuse_sources(values: DictConfig, source: str) -> DictConfig:
+    """What says where values come from must be given itself: it has been read by now."""
+    for key in ("preset", "scenario", "chosen", "point"):
+        if key in values:
+            raise UserError(f"{source}: {key}={values[key]} has no effect in there; give it as a key of its own")
+    return values
+
+
 def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfig:
     """The keys a chosen-values file holds for (algorithm, scenario); none, said aloud, where it has no entry."""
     if not path.exists():
         print(f"chosen={path} does not exist: defaults are used; `sweep best` writes such a file", file=sys.stderr)
         return OmegaConf.create()
-    entries = read_yaml(path, f"chosen={path}").get("chosen", {})
-    entry = entries.get(scenario, {}).get(algorithm) if isinstance(entries, dict) else None
-    if entry is None:
+    entry: Any = read_yaml(path, f"chosen={path}")
+    for level in ("chosen", scenario, algorithm, "keys"):
+        entry = entry.get(level) if isinstance(entry, dict) else None
+    if not isinstance(entry, dict):
         print(f"chosen={path} has nothing for {algorithm} in {scenario}: defaults are used", file=sys.stderr)
         return OmegaConf.create()
-    return parse_mapping(entry["keys"], f"chosen={path}")
+    return refuse_sources(parse_mapping(entry, f"chosen={path}"), f"chosen={path}")
 
 
 def merge_one(merged: DictConfig, name: str, value: Any) -> None:
     try:
         OmegaConf.update(merged, name, value, force_add=name.startswith(OPEN_GROUPS))
-    except (OmegaConfBaseException, ValueError, TypeError):
+    except (OmegaConfBaseException, ValueError, TypeError, OverflowError):
         field = known_keys().get(name)
         expected = str(getattr(field.type, "__name__", field.type)) if field else "a group of keys"
-        raise UserError(f"{name}={value} has the wrong type; expected {expected}") from None
+        raise UserError(f"{name}={shown(value)} has the wrong type; expected {expected}") from None
 
 
 def check_combinations(config: Config) -> None:

@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fl_platform import models
 from fl_platform.algorithms import base
-from fl_platform.config import Config, flatten, known_keys, to_dict
+from fl_platform.config import Config, flatten, known_keys, shown, to_dict
 from fl_platform.data import datasets
 from fl_platform.data.deal import deal, prepare
 from fl_platform.errors import UserError, did_you_mean
@@ -65,9 +65,9 @@ def algorithm_fields(given: dict[str, Any], drop_unused: bool = False) -> dict[s
         schema = dataclasses.make_dataclass("Field", [(name, fields[name].type, fields[name].default)])
         try:
             typed[name] = getattr(OmegaConf.to_object(OmegaConf.merge(schema, {name: value})), name)
-        except OmegaConfBaseException:
+        except (OmegaConfBaseException, ValueError, OverflowError):
             expected = getattr(fields[name].type, "__name__", fields[name].type)
-            raise UserError(f"{key}={value} has the wrong type; expected {expected}") from None
+            raise UserError(f"{key}={shown(value)} has the wrong type; expected {expected}") from None
         check_value(key, typed[name], fields[name])
     return typed
 
@@ -78,21 +78,33 @@ def make_algorithm(config: Config) -> base.Algorithm:
 
 def identity(config: Config) -> dict[str, Any]:
     """The resolved keys that say which experiment this is: not where or how it is carried out."""
-    unused = {"qp", "memory"} - set(base.get(config.algorithm["name"]).uses)
+    unused = {"trainer", "qp", "memory"} - set(base.get(config.algorithm["name"]).uses)
     options = known_keys()
-    placement = {"trainer.accelerator", "trainer.devices", "trainer.strategy", "trainer.num_nodes"}
     kept = {}
     for key, value in flatten(to_dict(config)):
         option = options.get(key)
-        if key.split(".")[0] in unused or key in placement or (option is not None and not option.metadata["identity"]):
+        if key.split(".")[0] in unused or (option is not None and not option.metadata["identity"]):
             continue
         if value == {}:  # an empty open group says nothing
             continue
         kept[key] = value
-    for group, key in (("dirichlet", "data.dirichlet_omega"), ("shards", "data.shards_per_worker")):
-        if config.data.partition != group:
-            del kept[key]
+    for key in unused_options(config):
+        kept.pop(key, None)
     return kept
+
+
+def unused_options(config: Config) -> list[str]:
+    """Keys that another key has switched off."""
+    switches = {
+        "data.dirichlet_omega": config.data.partition == "dirichlet",
+        "data.shards_per_worker": config.data.partition == "shards",
+        "availability.failure_probability": config.availability.name == "bernoulli",
+        "availability.leave_probability": config.availability.name == "markov",
+        "availability.return_probability": config.availability.name == "markov",
+        "faults.probability": config.faults.kind != "none",
+        "faults.scale": config.faults.kind == "huge",
+    }
+    return [key for key, is_used in switches.items() if not is_used]
 
 
 def digest(values: dict[str, Any]) -> str:
@@ -124,5 +136,9 @@ def build(config: Config) -> FederatedModule:
     )
     if config.batch_size == 1 and any(isinstance(child, BatchNorm) for child in module.modules()):
         raise UserError(f"batch_size=1 with model.name={config.model.name}: BatchNorm needs at least 2 samples")
+    try:
+        network = Network(module)
+    except ValueError as error:
+        raise UserError(f"model.name={config.model.name} cannot be trained by workers: {error}") from None
     partition = deal(config, train_set.labels.numpy())
-    return FederatedModule(config, dataset, Network(module), train_set, test_set, partition)
+    return FederatedModule(config, dataset, network, train_set, test_set, partition)

@@ -29,6 +29,7 @@ from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
 from fl_platform.workers.cohort import train_cohort
 from fl_platform.workers.engines import ENGINES, choose_engine
+from fl_platform.workers.faults import finite_rows, spoil, take
 from fl_platform.workers.pool import WorkerPool
 from fl_platform.workers.ranks import Ranks
 from fl_platform.workers.state import WorkerStates
@@ -154,7 +155,15 @@ class FederatedModule(L.LightningModule):
         )
         chunk = 1 if self.engine == "loop" else self.config.cohort_chunk
         result = train_cohort(self.local_training, job, self._widths(), chunk, self.ranks)
-        self._server_step(workers, result)
+        faulty = spoil(result, self.config.faults, self.config.seed, self.round)
+        if self.config.faults.kind != "none":
+            self.row[keys.FAULTY_WORKERS] = faulty
+        if self.config.faults.reject_nonfinite:
+            rows = finite_rows(result)
+            self.row[keys.REJECTED_WORKERS] = len(workers) - len(rows)
+            workers, result = workers[rows], take(result, rows)
+        if len(workers):
+            self._server_step(workers, result)
 
     def _widths(self) -> dict[str, int]:
         """Length of what a worker keeps and sends, by name."""
