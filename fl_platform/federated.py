@@ -127,7 +127,11 @@ class FederatedModule(L.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         started = time.perf_counter()
         cohort = self.pool.sample(self.round)
-        self.row = {keys.ROUND: self.round, keys.COHORT_SIZE: len(cohort.reporting), keys.COHORT: cohort.reporting.tolist()}
+        self.row = {
+            keys.ROUND: self.round,
+            keys.COHORT_SIZE: len(cohort.reporting),
+            keys.COHORT: cohort.reporting.tolist(),
+        }
         if len(cohort.reporting):
             self._federated_round(cohort.reporting)
         self.scoreboard.total_bytes += self._round_bytes(len(cohort.sampled), len(cohort.reporting))
@@ -179,7 +183,9 @@ class FederatedModule(L.LightningModule):
             workers=workers,
             delta=result.delta,
             weights=torch.full_like(sizes, 1 / len(workers)) if uniform else sizes / sizes.sum(),
-            population_weights=torch.full_like(sizes, 1 / self.config.num_workers) if uniform else sizes / float(self.sizes.sum()),
+            population_weights=torch.full_like(sizes, 1 / self.config.num_workers)
+            if uniform
+            else sizes / float(self.sizes.sum()),
             sent={name: result.outcome[name] for name in self.algorithm.sends},
             global_params=self.global_params,
         )
@@ -207,7 +213,9 @@ class FederatedModule(L.LightningModule):
     def _round_bytes(self, sampled: int, reporting: int) -> int:
         """Models down to every sampled worker, updates up from those that report; statistics travel when averaged."""
         vector = self.global_params.numel() * self.global_params.element_size()
-        statistics = self.global_buffers.numel() * self.global_buffers.element_size() if self.config.buffers == "average" else 0
+        statistics = (
+            self.global_buffers.numel() * self.global_buffers.element_size() if self.config.buffers == "average" else 0
+        )
         down, up = self.algorithm.downloads, self.algorithm.uploads
         return sampled * (down * vector + statistics) + reporting * (up * vector + statistics)
 
@@ -239,7 +247,7 @@ class FederatedModule(L.LightningModule):
         logits = torch.cat(
             [
                 self.network.single(weights, self.global_buffers, chunk, Pass(train=False)).logits
-                for chunk in images.split(EVALUATION_BATCH)
+                for chunk in torch.split(images, EVALUATION_BATCH)
             ]
         )
         hits = labels[logits.argmax(1) == labels]

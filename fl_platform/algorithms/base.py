@@ -7,7 +7,7 @@ worker hooks may not, so workers can run in any order and on any rank.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -64,7 +64,7 @@ class LocalBatch:
     labels: Tensor  # (S, B)
     logits: Tensor  # (S, B, K)
     features: Tensor | None  # (S, B, F)
-    activations: list[Tensor]  # after each block, (S, B, ...)
+    activations: Sequence[Tensor]  # after each block, (S, B, ...)
     weights: Tensor | None
     state: Mapping[str, Stack]
     global_params: Vector
@@ -80,11 +80,10 @@ class LocalBatch:
 
     def cross_entropy(self, logits: Tensor) -> Tensor:
         """(S, B, K) -> (S,)."""
+        flat, labels = logits.flatten(0, 1), self.labels.flatten()
         if self.weights is None and len(logits) == 1:
-            return F.cross_entropy(logits[0], self.labels[0]).unsqueeze(0)
-        return self.mean(
-            F.cross_entropy(logits.flatten(0, 1), self.labels.flatten(), reduction="none").view(self.labels.shape)
-        )
+            return F.cross_entropy(flat, labels).view(1)
+        return self.mean(F.cross_entropy(flat, labels, reduction="none").view(self.labels.shape))
 
 
 @dataclass(frozen=True)

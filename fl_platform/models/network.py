@@ -1,6 +1,6 @@
 """A network as a function of flat parameters, for one worker or for a stack of workers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ class Output:
 
     logits: Tensor
     features: Tensor | None
-    activations: list[Tensor]
+    activations: Sequence[Tensor]
 
 
 class Network:
@@ -75,7 +75,7 @@ class Network:
         ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
             forward_pass = Pass(train, mask, key, updates_statistics)
             output = self.single(weights, buffers, x, forward_pass, first)
-            return output.logits, [] if output.features is None else [output.features], output.activations
+            return output.logits, [] if output.features is None else [output.features], list(output.activations)
 
         shared_weights = weights[0].dim() == len(self.parameters.shapes[0])
         axes = (None if shared_weights else 0, None if buffers.dim() == 1 else 0, 0, None if mask is None else 0, 0)

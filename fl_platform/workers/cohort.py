@@ -10,7 +10,7 @@ def train_cohort(
     training: LocalTraining, job: Job, widths: Mapping[str, int], chunk: int | None, ranks: Ranks
 ) -> LocalResult:
     """Train every worker of the job, ``chunk`` at a time; ``widths`` are the lengths of what each keeps and sends."""
-    result = LocalResult.for_job(job, widths)
+    result = LocalResult.for_job(job, widths, zeros=ranks.size > 1)
     share = ranks.share(len(job.workers))
     for start in range(share.start, share.stop, chunk or len(job.workers)):
         rows = slice(start, min(start + (chunk or len(job.workers)), share.stop))

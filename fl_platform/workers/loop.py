@@ -1,5 +1,8 @@
 """The reference engine: one worker after another, PyTorch's own layers, no padding. On a CPU also the fast one."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from torch import Tensor
 
 from fl_platform.data.streams import BatchPlan
@@ -18,12 +21,14 @@ class SingleObjective(StackedObjective):
         indices = self._indices[:, 0, : max(self._widths)]
         self._all_x = training.images.batch(indices, self._all_keys[:, 0])
         self._all_labels = training.images.labels(indices)
-        self._shapes = training.network.parameters.shapes
 
     def load(self, step: int) -> None:
         width = self._widths[step]
         self._keys, self._training_passes = self._all_keys[step], 0
         self._x, self._labels = self._all_x[step, :width].unsqueeze(0), self._all_labels[step, :width].unsqueeze(0)
+
+    def own(self, params: Stack | Vector) -> Vector:
+        return params.view(-1)
 
     def forward(
         self,
@@ -36,8 +41,20 @@ class SingleObjective(StackedObjective):
         updates_statistics: bool = False,
         first: int = 0,
     ) -> Output:
-        weights = [weight.view(shape) for weight, shape in zip(weights, self._shapes, strict=True)]
         forward_pass = Pass(train, None, keys[0], updates_statistics)
-        output = self._network.single(weights, buffers.view(-1), x[0], forward_pass, first)
+        output = self._network.single(weights, buffers.view(-1), x.flatten(0, 1), forward_pass, first)
         features = None if output.features is None else output.features.unsqueeze(0)
-        return Output(output.logits.unsqueeze(0), features, [a.unsqueeze(0) for a in output.activations])
+        return Output(output.logits.unsqueeze(0), features, StacksOfOne(output.activations))
+
+
+class StacksOfOne(Sequence[Tensor]):
+    """Tensors with a stack dimension in front, added when one is asked for: most algorithms never do."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tensors[index].unsqueeze(0)

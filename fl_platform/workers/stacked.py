@@ -45,7 +45,7 @@ class StackedObjective(Objective):
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
         size = len(self._labels)
-        leaves = self._training.leaves(params.expand(size, -1))
+        leaves = self._training.leaves(self.own(params.expand(size, -1)))
         keys = self._next_keys()
         output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
         loss = self._training.algorithm.local_loss(self._view(output))
@@ -56,6 +56,10 @@ class StackedObjective(Objective):
 
     def gradient_at(self, params: Stack | Vector) -> Stack:
         return self.gradient(params, self._job.global_buffers, updates_statistics=False)[0]
+
+    def own(self, params: Stack | Vector) -> Stack | Vector:
+        """Parameters as ``forward`` takes them; what is not stacked is shared by the workers."""
+        return params
 
     def forward(
         self,
@@ -93,7 +97,7 @@ class StackedObjective(Objective):
         )
 
     def _frozen_features(self, params: Stack | Vector, buffers: Stack | Vector) -> Tensor:
-        weights = self._network.parameters.views(params)
+        weights = self._network.parameters.views(self.own(params))
         with torch.no_grad():
             features = self.forward(weights, buffers, self._x, self._keys, train=False).features
         assert features is not None

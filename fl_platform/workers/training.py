@@ -59,8 +59,8 @@ class Records:
             self._values.setdefault(name, (how, []))[1].extend(values)
 
     def reduced(self) -> dict[str, float]:
-        reducers = {"mean": torch.mean, "max": torch.max, "sum": torch.sum}
-        return {name: float(reducers[how](torch.cat(values))) for name, (how, values) in self._values.items()}
+        """One number a name; reads the device."""
+        return {name: float(getattr(torch, how)(torch.cat(values))) for name, (how, values) in self._values.items()}
 
 
 @dataclass
@@ -75,14 +75,14 @@ class LocalResult:
     gradient_passes: int = 0  # of each worker
 
     @staticmethod
-    def for_job(job: Job, widths: Mapping[str, int]) -> "LocalResult":
-        """Zeros to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
-        zeros, count = job.global_params.new_zeros, len(job.workers)
+    def for_job(job: Job, widths: Mapping[str, int], zeros: bool) -> "LocalResult":
+        """Room to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
+        room, count = job.global_params.new_zeros if zeros else job.global_params.new_empty, len(job.workers)
         return LocalResult(
-            delta=zeros(count, job.global_params.numel()),
-            buffers=zeros(count, job.global_buffers.numel()),
-            loss=zeros(count),
-            outcome={name: zeros(count, width) for name, width in widths.items()},
+            delta=room(count, job.global_params.numel()),
+            buffers=room(count, job.global_buffers.numel()),
+            loss=room(count),
+            outcome={name: room(count, width) for name, width in widths.items()},
         )
 
 
@@ -129,7 +129,7 @@ class LocalTraining:
         self.images, self.streams = images, streams
         self.local_lr, self.local_steps, self.seed = local_lr, local_steps, seed
         self._rooms: dict[tuple[str, int], Stack] = {}
-        self._weights: dict[int, Weights] = {}
+        self._weights: dict[tuple[int, torch.Size], Weights] = {}
 
     def train(self, job: Job, result: LocalResult, rows: slice) -> None:
         """Train the workers of the job and write what they end with into ``rows`` of the result."""
@@ -183,16 +183,17 @@ class LocalTraining:
         key = (name, size)
         if key not in self._rooms:
             self._rooms[key] = like.new_empty(size, like.numel())
-            self._weights[self._rooms[key].data_ptr()] = self._leaves(self._rooms[key])
         return self._rooms[key]
 
-    def leaves(self, params: Stack) -> Weights:
-        """Differentiable views of each parameter; those of scratch stacks are made once."""
-        known = self._weights.get(params.data_ptr())
-        return known if known is not None and len(known[0]) == len(params) else self._leaves(params)
-
-    def _leaves(self, params: Stack) -> Weights:
-        return [view.detach().requires_grad_() for view in self.network.parameters.views(params)]
+    def leaves(self, params: Stack | Vector) -> Weights:
+        """Differentiable views of each parameter; those of scratch stacks, which stay in place, are made once."""
+        key = (params.data_ptr(), params.shape)
+        if key in self._weights:
+            return self._weights[key]
+        views = [view.detach().requires_grad_() for view in self.network.parameters.views(params)]
+        if any(room.data_ptr() == key[0] for room in self._rooms.values()):
+            self._weights[key] = views
+        return views
 
     def keys(self, plan: BatchPlan, job: Job, purpose: str) -> Tensor:
         """(steps, S) keys of the plan's batches, on the device."""
