@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fl_platform.cli import dispatch
+from fl_platform.commands import report, sweep
 from fl_platform.errors import UserError
 
 SWEEP = Path("sweeps/demo_digits.yaml")
@@ -19,10 +19,10 @@ def main(words: list[str]) -> int:
     parser.parse_args(words)
     if not SWEEP.is_file():
         raise UserError(f"demo needs {SWEEP}: run it in a checkout of the platform")
-    code = dispatch(["sweep", "run", str(SWEEP), "--in-process", f"output.dir={OUTPUT}"])
+    code = sweep.main(["run", str(SWEEP), "--in-process", "--workers", "2", f"output.dir={OUTPUT}"])
     if code:
         return code
-    code = dispatch(["report", REPORT.name, "--html"])
+    code = report.main([REPORT.name, "--html"])
     print((REPORT / "top_accuracy.txt").read_text(encoding="utf-8"))
     print((REPORT / "rounds_to_target.txt").read_text(encoding="utf-8"))
     print(f"W&B offline runs:  {OUTPUT}/wandb")

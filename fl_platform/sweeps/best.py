@@ -1,0 +1,133 @@
+"""The best configuration per algorithm and scenario of a sweep, with how it was picked: a chosen-values file."""
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from fl_platform.config import Config, flatten, to_dict
+from fl_platform.errors import UserError
+from fl_platform.experiment import group_id
+from fl_platform.run_directory import write_atomically
+from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.ledger import Entry, Ledger
+from fl_platform.sweeps.trials import Trial, plan
+
+Place = tuple[str | None, str]
+_NOT_CHOSEN = ("algorithm.name", "scenario", "seed", "chosen", "point", "preset", "plugins")
+
+
+@dataclass
+class Point:
+    """One configuration with its seeds."""
+
+    trial: Trial  # the first of them
+    values: list[float] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.values)
+
+
+def choose(sweep: Sweep, directory: Path, ledger: Ledger, by: str, select_on: str | None = None) -> dict[str, Any]:
+    """``{provenance, chosen}``: per scenario and algorithm the finished configuration with the best mean of ``by``."""
+    trials = [(entry, plan(sweep, directory, entry.number, entry.params)) for entry in ledger.entries() if entry.run_id]
+    finished = [(entry, trial) for entry, trial in trials if entry.state == "finished"]
+    if not finished:
+        raise UserError(f"{directory} has no finished trial to choose from; `sweep run` or `sweep status` says why")
+    split = evaluated_split([trial.config for _, trial in finished], select_on)
+    outcomes: defaultdict[Place, Counter[str]] = defaultdict(Counter)
+    for entry, trial in trials:
+        outcomes[trial.place][entry.state] += 1
+    tried = collect(finished, by)
+    sign = 1 if is_minimised(sweep, by) else -1
+    chosen: dict[str | None, dict[str, Any]] = {}
+    for place in sorted(tried, key=str):
+        best = min(tried[place], key=lambda point: sign * point.mean)
+        chosen.setdefault(place[0], {})[place[1]] = entry_of(sweep, best, len(tried[place]), outcomes[place])
+    return {"provenance": provenance(sweep, finished, by, split, sign), "chosen": chosen}
+
+
+def collect(finished: list[tuple[Entry, Trial]], by: str) -> dict[Place, list[Point]]:
+    """Configurations by place, each with the values of its seeds."""
+    points: dict[Place, dict[str, Point]] = {}
+    for entry, trial in finished:
+        value = entry.summary.get(by)
+        if not isinstance(value, int | float):
+            known = sorted(key for key, found in entry.summary.items() if isinstance(found, int | float))
+            raise UserError(f"--by {by}: run {entry.run_id} has no such figure; it has {', '.join(known)}")
+        if math.isfinite(value):
+            point = points.setdefault(trial.place, {}).setdefault(group_id(trial.config), Point(trial))
+            point.values.append(float(value))
+            point.seeds.append(trial.config.seed)
+    return {place: list(groups.values()) for place, groups in points.items()}
+
+
+def evaluated_split(configs: list[Config], select_on: str | None) -> str:
+    """``test`` or ``validation``: what the runs were evaluated on, which must be what was asked for."""
+    splits = {"validation" if config.data.validation_fraction else "test" for config in configs}
+    if len(splits) > 1:
+        raise UserError(
+            "some trials were evaluated on held-out data and some on the test set; sweep data.validation_fraction apart"
+        )
+    split = splits.pop()
+    if select_on and select_on != split:
+        cure = "data.validation_fraction=0.1" if select_on == "validation" else "data.validation_fraction=0"
+        raise UserError(
+            f"--select-on {select_on}: the trials were evaluated on {split} data; launch the sweep with {cure}"
+        )
+    return split
+
+
+def is_minimised(sweep: Sweep, by: str) -> bool:
+    if by == sweep.metric:
+        return not sweep.maximises
+    return by.rsplit("/", 1)[-1] in ("loss", "forgetting", "rounds", "bytes", "seconds")
+
+
+def varied(sweep: Sweep, trial: Trial) -> list[str]:
+    """The keys a trial's point sets: those with more than one value, and the words of ``point``."""
+    ranged = [key for key, spec in sweep.parameters.items() if "value" not in spec]
+    worded = [word.partition("=")[0] for word in str(trial.params.get("point", "")).split()]
+    return [key for key in [*ranged, *worded] if key not in _NOT_CHOSEN]
+
+
+def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[str]) -> dict[str, Any]:
+    resolved = dict(flatten(to_dict(best.trial.config)))
+    keys = OmegaConf.create()
+    for key in varied(sweep, best.trial):
+        if key in resolved:
+            OmegaConf.update(keys, key, resolved[key], force_add=True)
+    return {
+        "keys": OmegaConf.to_container(keys),
+        "value": best.mean,
+        "seeds": sorted(best.seeds),
+        "run": best.trial.run_id,
+        "points_tried": points,
+        **{state: outcomes[state] for state in ("failed", "diverged", "stopped") if outcomes[state]},
+    }
+
+
+def provenance(sweep: Sweep, finished: list[tuple[Entry, Trial]], by: str, split: str, sign: int) -> dict[str, Any]:
+    configs = [trial.config for _, trial in finished]
+    return {
+        "sweep": sweep.identifier,
+        "overrides": list(sweep.overrides),
+        "by": by,
+        "goal": "minimize" if sign > 0 else "maximize",
+        "split": split,
+        "seeds": sorted({config.seed for config in configs}),
+        "rounds": sorted({config.num_rounds or 0 for config in configs}),
+        "finished_trials": len(finished),
+    }
+
+
+def write_chosen(path: Path, content: dict[str, Any]) -> None:
+    header = "# Written by `sweep best`; read by the key chosen=. How the values were picked is under provenance.\n"
+    write_atomically(path, header + yaml.safe_dump(content, sort_keys=False))

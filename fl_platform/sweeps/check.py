@@ -1,0 +1,170 @@
+"""A sweep YAML judged without running it: W&B's schema, every key and value against our configuration, its size."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fl_platform import keys
+from fl_platform.config import check_key
+from fl_platform.errors import UserError, did_you_mean
+from fl_platform.sweeps.definition import METHODS, Sweep, read_sweep
+from fl_platform.sweeps.engine import HyperParameter, SchemaError, validator
+from fl_platform.sweeps.proposals import engine_config, grid, grid_size, limit, propose, values_of
+from fl_platform.sweeps.trials import plan
+from fl_platform.sweeps.words import run_words
+
+FULL_GRID = 400
+"""Grids of up to so many points are resolved point by point, larger ones until every value has occurred."""
+DRAWS = 20  # points looked at of a search that has no list of points
+
+_TOP_LEVEL = (
+    "name",
+    "description",
+    "program",
+    "command",
+    "method",
+    "metric",
+    "early_terminate",
+    "parameters",
+    "run_cap",
+    "project",
+    "entity",
+)
+_IN_GRIDS = (HyperParameter.CONSTANT, HyperParameter.CATEGORICAL, HyperParameter.INT_UNIFORM, HyperParameter.Q_UNIFORM)
+_METRICS = [value for name, value in vars(keys).items() if name.isupper()]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found: problems, one sentence each, and the size of the sweep."""
+
+    problems: list[str]
+    trials: int | None = None  # None: the search has no end of its own
+    resolved: int = 0
+    runs: int = 0  # different runs among the points resolved
+
+
+def check_sweep(path: Path, overrides: list[str] | None = None, *, most_points: int | None = None) -> Verdict:
+    """Every problem of a YAML; ``most_points`` bounds how many points are resolved."""
+    try:
+        sweep = read_sweep(path, overrides)
+    except UserError as error:
+        return Verdict([str(error)])
+    for stage in (schema_problems, content_problems):
+        if problems := [f"{path}: {problem}" for problem in stage(sweep)]:
+            return Verdict(problems)
+    points = points_to_resolve(sweep)
+    points = points[:: max(1, len(points) // most_points)][:most_points] if most_points else points
+    run_ids, problems = resolve_points(sweep, points)
+    trials = limit(sweep, None) if sweep.method == "grid" or sweep.run_cap else None
+    return Verdict(problems, trials, len(points), len(run_ids))
+
+
+def schema_problems(sweep: Sweep) -> Iterator[str]:
+    """W&B's schema, said with the place, the value and what is expected."""
+    for key in sweep.config:
+        if key not in _TOP_LEVEL:
+            yield f"{key} is not a key of a sweep; there is {', '.join(_TOP_LEVEL)}{did_you_mean(str(key), _TOP_LEVEL)}"
+    if sweep.method not in METHODS:
+        hint = did_you_mean(sweep.method, METHODS)
+        yield f"method={sweep.method} is not allowed; allowed: {' | '.join(METHODS)}{hint}"
+    if sweep.run_cap is not None and (not isinstance(sweep.run_cap, int) or sweep.run_cap < 1):
+        yield f"run_cap={sweep.run_cap} is not allowed; it must be a whole number >= 1"
+    if not sweep.parameters:
+        yield "parameters={} is empty; a sweep ranges over at least one key"
+    for key, spec in sweep.parameters.items():
+        yield from parameter_problems(key, spec, sweep.method)
+    for error in validator.iter_errors({"method": "grid", "parameters": {"seed": {"value": 0}}, **of_metric(sweep)}):
+        while error.validator == "oneOf":  # it says only that nothing fits; what is inside says why
+            error = error.context[0]
+        place = ".".join(map(str, error.absolute_path))
+        yield f"{place}={error.instance} is not allowed: {expected(error)}"
+
+
+def of_metric(sweep: Sweep) -> dict[str, Any]:
+    return {key: value for key, value in engine_config(sweep).items() if key in ("metric", "early_terminate")}
+
+
+def expected(error: Any) -> str:
+    """What the schema wanted, in words."""
+    reason: Any = error.validator_value
+    if error.validator == "enum":
+        return f"allowed: {' | '.join(map(str, reason))}"
+    if error.validator == "anyOf":
+        return "it needs " + " or ".join(" and ".join(part["required"]) for part in reason)
+    return str(error.message)
+
+
+def parameter_problems(key: str, spec: Any, method: str) -> Iterator[str]:
+    forms = "value: V, values: [V, ...], or min: and max: with a distribution:"
+    if not isinstance(spec, dict):
+        yield f"parameters.{key}={spec} is not understood; expected {forms}"
+        return
+    try:
+        parameter = HyperParameter(key, spec)
+    except (SchemaError, ValueError, TypeError) as error:
+        reason = str(error) if "min" in spec and "max" in spec and "less than" in str(error) else f"expected {forms}"
+        yield f"parameters.{key}={spec} is not understood; {reason}"
+        return
+    if method == "grid" and parameter.type not in _IN_GRIDS:
+        yield f"parameters.{key}={spec} cannot be listed; a grid needs values: [...], whole min: and max:, or q_uniform"
+    for value in spec.get("values", []):
+        if spec["values"].count(value) > 1:
+            yield f"parameters.{key} lists {value} more than once; every value is tried once"
+            return
+
+
+def content_problems(sweep: Sweep) -> Iterator[str]:
+    """What W&B does not look at: our keys, the command, the metric."""
+    for key in sweep.parameters:
+        try:
+            check_key(key)
+        except UserError as error:
+            yield f"parameters: {error}"
+    try:
+        run_words(sweep.command, str(sweep.source))
+    except UserError as error:
+        yield str(error).removeprefix(f"{sweep.source}: ")
+    if not any(part in ("${args}", "${args_no_hyphens}") for part in sweep.command):
+        yield "command has neither ${args_no_hyphens} nor ${args}: the parameters would not reach the run"
+    yield from metric_problems(sweep)
+
+
+def metric_problems(sweep: Sweep) -> Iterator[str]:
+    if sweep.metric is None:
+        if sweep.method == "bayes" or sweep.stops_early:
+            what = "early_terminate" if sweep.stops_early else "method=bayes"
+            yield f"{what} needs metric: with name: and goal:, such as {keys.TOP_ACCURACY} and maximize"
+        return
+    if sweep.metric not in _METRICS and not sweep.metric.startswith(("qp/", "memory/", "to_target/")):
+        hint = did_you_mean(sweep.metric, _METRICS)
+        yield f"metric.name={sweep.metric} is not logged; there is {', '.join(_METRICS)}{hint}"
+    elif "accuracy" in sweep.metric and not sweep.maximises:
+        goal = sweep.config["metric"].get("goal", "minimize (the default)")
+        yield f"metric.goal={goal} would look for the worst {sweep.metric}; use maximize"
+
+
+def points_to_resolve(sweep: Sweep) -> list[dict[str, Any]]:
+    if sweep.method != "grid":
+        drawn = replace(sweep, config={**sweep.config, "method": "random"})
+        return [propose(drawn, number, []) for number in range(DRAWS)]
+    if grid_size(sweep) <= FULL_GRID:
+        return grid(sweep)
+    values = {key: values_of(sweep, key) for key in sweep.parameters}
+    return [
+        {key: listed[place % len(listed)] for key, listed in values.items()}
+        for place in range(max(map(len, values.values())))
+    ]
+
+
+def resolve_points(sweep: Sweep, points: list[dict[str, Any]]) -> tuple[set[str], list[str]]:
+    """The different run ids, and what is wrong with points, each sentence once."""
+    run_ids: set[str] = set()
+    problems: dict[str, None] = {}
+    for number, params in enumerate(points):
+        try:
+            run_ids.add(plan(sweep, sweep.directory, number, params).run_id)
+        except UserError as error:
+            problems[f"{sweep.source}: {error}"] = None
+    return run_ids, list(problems)

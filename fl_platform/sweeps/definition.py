@@ -1,0 +1,146 @@
+"""A sweep as launched: a W&B sweep YAML and the words added to every trial."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fl_platform.config import OutputConfig, parse_words, read_yaml
+from fl_platform.errors import UserError
+
+YAML_COPY = "sweep.yaml"
+OVERRIDES_COPY = "overrides.json"
+METHODS = ("grid", "random", "bayes")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The YAML's content, where it was read, and the ``key=value`` words that override every trial."""
+
+    source: Path
+    config: dict[str, Any]
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return re.sub(r"[^\w.-]+", "-", str(self.config.get("name") or self.source.stem))
+
+    @property
+    def method(self) -> str:
+        return str(self.config.get("method"))
+
+    @property
+    def parameters(self) -> dict[str, dict[str, Any]]:
+        """Parameter specifications by dotted key: W&B's engine drops or repeats nested ones."""
+        return flat_parameters(self.config["parameters"])
+
+    @property
+    def command(self) -> list[str]:
+        return [str(part) for part in self.config["command"]]
+
+    @property
+    def run_cap(self) -> int | None:
+        return self.config.get("run_cap")
+
+    @property
+    def metric(self) -> str | None:
+        return (self.config.get("metric") or {}).get("name")
+
+    @property
+    def maximises(self) -> bool:
+        return bool((self.config.get("metric") or {}).get("goal") == "maximize")
+
+    @property
+    def stops_early(self) -> bool:
+        return "early_terminate" in self.config
+
+    @property
+    def identifier(self) -> str:
+        """Name and hash of all that decides the trials: the YAML, the words, and the chosen-values files they name."""
+        words = [word for word in self.overrides if not word.startswith("output.dir=")]
+        content = [self.config, words, [file_text(Path(path)) for path in self._chosen_files()]]
+        return (
+            f"{self.name}-{hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:8]}"
+        )
+
+    @property
+    def output(self) -> Path:
+        """``output.dir`` as the overrides, the parameters or the command give it."""
+        return Path((self._given("output.dir") or [OutputConfig().dir])[-1])
+
+    @property
+    def directory(self) -> Path:
+        return self.output / "sweeps" / self.identifier
+
+    def write_copy(self, directory: Path) -> None:
+        """Keep the YAML, comments included, and the words as launched."""
+        directory.mkdir(parents=True, exist_ok=True)
+        copy = directory / YAML_COPY
+        if not copy.exists():
+            copy.write_text(file_text(self.source) or yaml.safe_dump(self.config, sort_keys=False), encoding="utf-8")
+            (directory / OVERRIDES_COPY).write_text(json.dumps(self.overrides), encoding="utf-8")
+
+    def _chosen_files(self) -> list[str]:
+        return sorted(set(self._given("chosen")))
+
+    def _given(self, key: str) -> list[str]:
+        """Every value a key is given, the one that counts last."""
+        spec = self.parameters.get(key) or {}
+        swept = spec.get("values", [spec["value"]] if "value" in spec else [])
+        words = [*self.command, *(f"{key}={value}" for value in swept), *self.overrides]
+        return [word.partition("=")[2] for word in words if word.lstrip("-").startswith(f"{key}=")]
+
+
+def flat_parameters(parameters: dict[str, Any], prefix: str = "") -> dict[str, dict[str, Any]]:
+    flat: dict[str, dict[str, Any]] = {}
+    for name, spec in parameters.items():
+        if isinstance(spec, dict) and isinstance(spec.get("parameters"), dict):
+            flat |= flat_parameters(spec["parameters"], f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = spec
+    return flat
+
+
+def file_text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return None
+
+
+def read_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
+    """A sweep YAML with the words of this launch. Only the shape is looked at; ``check`` judges the content."""
+    config = read_yaml(path, str(path))
+    for key, kind, wanted in (
+        ("method", str, f"one of {', '.join(METHODS)}"),
+        ("parameters", dict, "keys with values"),
+        ("command", list, "a list of words that calls `fl_platform run`"),
+    ):
+        if not isinstance(config.get(key), kind):
+            raise UserError(f"{path}: {key}={config.get(key)} is not allowed; it must be {wanted}")
+    words = overrides or []
+    parse_words(words)
+    return Sweep(path, config, tuple(words))
+
+
+def find_sweep(target: Path, overrides: list[str] | None = None) -> tuple[Sweep, Path]:
+    """The sweep and its directory, from that directory or from the YAML and words it was launched with."""
+    if not target.is_dir():
+        sweep = read_sweep(target, overrides)
+        if not sweep.directory.is_dir():
+            raise UserError(
+                f"{target}: never launched with these words, for there is no {sweep.directory}; `sweep run` starts it"
+            )
+        return sweep, sweep.directory
+    if overrides:
+        raise UserError(
+            f"{overrides[0]} cannot be given with the directory {target}: its words are those of its launch"
+        )
+    if not (target / OVERRIDES_COPY).is_file():
+        raise UserError(f"{target} is not a sweep directory: it has no {OVERRIDES_COPY}")
+    saved = json.loads((target / OVERRIDES_COPY).read_text(encoding="utf-8"))
+    return read_sweep(target / YAML_COPY, saved), target

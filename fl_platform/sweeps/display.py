@@ -1,0 +1,69 @@
+"""What a person sees of a running sweep: a live table on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from typing import Any
+
+from fl_platform import keys
+from fl_platform.sweeps.status import Status
+from fl_platform.sweeps.trials import Trial
+
+SECONDS_BETWEEN_LINES = 30
+
+
+class Display:
+    """Messages as they come, and the state of the sweep every so often."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def say(self, message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    def update(self, status: Status, running: list[tuple[Trial, dict[str, Any]]]) -> None:
+        if time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            self.say(status.line())
+
+    def close(self) -> None:
+        """Plain lines need no end."""
+
+
+class LiveDisplay(Display):
+    """Per running trial its round and accuracy; one bar for the sweep."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        super().__init__()
+        self._live = Live(console=Console(stderr=True), auto_refresh=False)
+        self._live.start()
+
+    def say(self, message: str) -> None:
+        self._live.console.print(message, markup=False, highlight=False)
+
+    def update(self, status: Status, running: list[tuple[Trial, dict[str, Any]]]) -> None:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table("trial", "run", "round", "accuracy", "best", "point", box=None)
+        for trial, row in running:
+            figures = [f"{row[key]:.4f}" if key in row else "" for key in (keys.TEST_ACCURACY, keys.TOP_ACCURACY)]
+            rounds = f"{row.get(keys.ROUND, 0)}/{trial.config.num_rounds}"
+            table.add_row(
+                str(trial.number), trial.run_id, rounds, *figures, Text(trial.label, overflow="ellipsis", no_wrap=True)
+            )
+        bar = ProgressBar(total=max(1, status.total), completed=status.done, width=60)
+        whole = Table.grid()
+        for part in (table, bar, Text(status.line())):
+            whole.add_row(part)
+        self._live.update(whole, refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def make_display() -> Display:
+    return LiveDisplay() if sys.stderr.isatty() else Display()

@@ -1,0 +1,212 @@
+"""The launcher: proposes trials, starts them where there is room, follows them, and puts down how they end."""
+
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fl_platform.errors import UserError
+from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.display import Display
+from fl_platform.sweeps.ledger import Entry, Ledger
+from fl_platform.sweeps.pools import InProcessPool, Pool
+from fl_platform.sweeps.proposals import Seen, grid, limit, propose, to_stop
+from fl_platform.sweeps.status import Status, status_of
+from fl_platform.sweeps.trials import DONE, Outcome, RowTail, Trial, environment, judge, plan, scalars, stored_outcome
+
+POLL_SECONDS = 0.1
+LOOK_SECONDS = 1.0  # between looks at the ledger for a stop and at hyperband
+
+
+@dataclass
+class Running:
+    """A trial under way."""
+
+    trial: Trial
+    attempt: int
+    tail: RowTail
+    pid: int = 0
+    stop_as: str | None = None  # the state it will have, once it has been told to stop
+
+
+class Launcher:
+    """One process that works on a sweep, alone or beside others."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        directory: Path,
+        ledger: Ledger,
+        pool: Pool,
+        display: Display,
+        *,
+        retries: int,
+        cap: int | None,
+    ) -> None:
+        if sweep.stops_early and isinstance(pool, InProcessPool):
+            raise UserError(
+                f"--in-process cannot stop trials early as early_terminate of {sweep.source} asks; leave the flag out"
+            )
+        self.sweep, self.directory, self.ledger, self.pool, self.display = sweep, directory, ledger, pool, display
+        self.retries, self.at_most = retries, limit(sweep, cap)
+        self.running: dict[int, Running] = {}
+        self.stopping = False
+        self._signals = 0
+        self._next_look = self._next_claim = 0.0
+        self._plans: dict[int, Trial] = {}
+        self._ended: dict[int, Seen] = {}
+        self._noticed: set[str] = set()
+
+    def run(self) -> Status:
+        """Work until nothing is left or someone says stop."""
+        earlier = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            if self.sweep.method == "grid":
+                self.ledger.propose(grid(self.sweep)[: self.at_most])
+            while self._step():
+                pass
+        finally:
+            self.pool.kill()
+            for running in self.running.values():
+                self._put_down(running, Outcome("interrupted", scalars(running.tail.last)))
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+        return self.status()
+
+    def status(self) -> Status:
+        return status_of(self.sweep, self.ledger, self.retries, self.at_most)
+
+    def _step(self) -> bool:
+        """One turn; false when there is nothing more to do."""
+        self._collect()
+        if self._signals > 1:
+            return False
+        if time.monotonic() >= self._next_look:
+            self._look()
+        if not self.stopping and time.monotonic() >= self._next_claim and len(self.running) < self.pool.capacity():
+            if self._start_next():
+                return True
+            self._next_claim = time.monotonic() + LOOK_SECONDS  # nothing is open until a trial ends somewhere
+        time.sleep(POLL_SECONDS)
+        return bool(self.running) or (not self.stopping and self._others_at_work())
+
+    def _look(self) -> None:
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        if not self.stopping and (self._signals or self.ledger.stop_requested()):
+            self._stop_all()
+        news = [running.tail.read() for running in self.running.values()]
+        if self.sweep.stops_early and any(news):
+            self._stop_early()
+        self.display.update(self.status(), [(running.trial, running.tail.last) for running in self.running.values()])
+
+    def _others_at_work(self) -> bool:
+        """Whether a trial of another launcher may yet come back to be done here."""
+        return any(entry.state == "started" for entry in self.ledger.entries()[: self.at_most])
+
+    # --- starting ---
+
+    def _start_next(self) -> bool:
+        """Start one trial; false when none is open."""
+        entry = self.ledger.claim(self.retries, self.at_most, self._identify)
+        if entry is None:
+            return self.sweep.method != "grid" and self.ledger.propose_next(self.at_most, self._propose)
+        trial = self._plans[entry.number]
+        for notice in trial.notices:
+            if notice not in self._noticed:
+                self._noticed.add(notice)
+                self.display.say(notice)
+        running = Running(trial, entry.attempt, RowTail(trial, self.sweep.metric))
+        if stored := stored_outcome(trial):
+            self._put_down(running, stored)
+            return True
+        self.running[trial.number] = running
+        again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
+        self.display.say(f"trial {trial.number} starts as run {trial.run_id}{again}: {trial.label}")
+        running.pid = self.pool.start(trial, environment(self.sweep, trial))
+        if running.pid:
+            self.ledger.record(trial.number, "started", run_id=trial.run_id, attempt=entry.attempt, pid=running.pid)
+        return True
+
+    def _identify(self, entry: Entry) -> str:
+        return self._trial(entry).run_id
+
+    def _propose(self, number: int, entries: list[Entry]) -> dict[str, Any]:
+        return propose(
+            self.sweep, number, [self._seen(entry) for entry in entries] if self.sweep.method == "bayes" else []
+        )
+
+    # --- ending ---
+
+    def _collect(self) -> None:
+        for number, exit_code in self.pool.ended().items():
+            running = self.running.pop(number)
+            self._next_claim = 0.0
+            running.tail.read()
+            outcome = judge(running.trial, exit_code, running.tail.last, asked_to_stop=running.stop_as)
+            if outcome.state == "interrupted" and isinstance(self.pool, InProcessPool):
+                self.stopping = True  # Ctrl-C reached the trial itself
+            self._put_down(running, outcome)
+
+    def _put_down(self, running: Running, outcome: Outcome) -> None:
+        data = {"summary": outcome.summary, "message": outcome.message}
+        trial = running.trial
+        self.ledger.record(
+            trial.number, outcome.state, run_id=trial.run_id, attempt=running.attempt, pid=running.pid, data=data
+        )
+        why = f": {outcome.message}" if outcome.message else ""
+        self.display.say(f"trial {trial.number} {outcome.state}{self._figure(outcome.summary)}{why}")
+
+    def _figure(self, summary: dict[str, Any]) -> str:
+        value = summary.get(self.sweep.metric or "")
+        return f", {self.sweep.metric}={value:.4f}" if isinstance(value, float) else ""
+
+    def _stop_all(self) -> None:
+        self.stopping = True
+        self.display.say(
+            f"stopping: {len(self.running)} trials finish their round and save; Ctrl-C once more kills them"
+        )
+        for number, running in self.running.items():
+            running.stop_as = "interrupted"
+            self.pool.stop(number)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+        self._next_look = 0.0
+
+    # --- what the engine sees ---
+
+    def _stop_early(self) -> None:
+        """Hyperband within each algorithm and scenario: across them it would stop whole methods, not worse points."""
+        groups: dict[tuple[str | None, str], list[Seen]] = {}
+        for entry in self.ledger.entries():
+            if entry.run_id and entry.state in ("started", *DONE):
+                groups.setdefault(self._trial(entry).place, []).append(self._seen(entry))
+        for number in [number for seen in groups.values() for number in to_stop(self.sweep, seen)]:
+            if number in self.running and self.running[number].stop_as is None:
+                self.running[number].stop_as = "stopped"
+                self.pool.stop(number)
+
+    def _seen(self, entry: Entry) -> Seen:
+        """A trial as the engine sees it; the history of one that ended is read once."""
+        if entry.number in self._ended:
+            return self._ended[entry.number]
+        state = {"finished": "finished", "stopped": "finished", "diverged": "failed", "failed": "failed"}.get(
+            entry.state, "running"
+        )
+        seen = Seen(entry.number, entry.params, state, entry.summary)
+        if entry.number in self.running:
+            seen.history = self.running[entry.number].tail.history
+        elif entry.run_id:
+            tail = RowTail(self._trial(entry), self.sweep.metric)
+            tail.read()
+            seen.history = tail.history
+        if entry.state in DONE:
+            self._ended[entry.number] = seen
+        return seen
+
+    def _trial(self, entry: Entry) -> Trial:
+        if entry.number not in self._plans:
+            self._plans[entry.number] = plan(self.sweep, self.directory, entry.number, entry.params)
+        return self._plans[entry.number]

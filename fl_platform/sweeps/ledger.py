@@ -1,0 +1,244 @@
+"""The ledger of a sweep: an append-only table of what happened to each trial, safe against crashes and rivals.
+
+A trial's state is its newest event: proposed, started, finished, diverged, stopped (early termination), failed,
+interrupted, or shared (its configuration equals that of another trial). Rows are only ever added.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fl_platform.errors import UserError
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS events (
+    seq INTEGER PRIMARY KEY, time REAL NOT NULL, trial INTEGER, kind TEXT NOT NULL, run_id TEXT, attempt INTEGER,
+    launcher TEXT, host TEXT NOT NULL, pid INTEGER NOT NULL, data TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS by_trial ON events (trial, seq);
+"""
+_TRIALS = """
+SELECT newest.trial, newest.kind, newest.run_id, newest.attempt, newest.launcher, newest.host, newest.pid, newest.time,
+       newest.data, first.data AS params, ends.failures, ends.began
+FROM (SELECT trial, max(seq) AS seq, min(seq) AS first, sum(kind = 'failed') AS failures,
+             max(CASE WHEN kind = 'started' THEN time END) AS began
+      FROM events WHERE trial IS NOT NULL GROUP BY trial) AS ends
+JOIN events AS newest ON newest.seq = ends.seq JOIN events AS first ON first.seq = ends.first
+ORDER BY newest.trial
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A trial as the ledger has it."""
+
+    number: int
+    state: str
+    params: dict[str, Any]
+    run_id: str | None
+    attempt: int
+    launcher: str | None
+    host: str
+    pid: int
+    time: float  # of the newest event
+    began: float | None  # of the newest start
+    failures: int
+    data: dict[str, Any]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        found = self.data.get("summary", {})
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def seconds(self) -> float | None:
+        return self.time - self.began if self.began is not None else None
+
+
+class Ledger:
+    """One process's access to a sweep's events. The identity of a launcher is a lock it and its trials hold."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.launcher = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._lock: int | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db = sqlite3.connect(directory / "ledger.sqlite", timeout=60, isolation_level=None)
+            self._db.row_factory = sqlite3.Row
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            raise UserError(f"{directory / 'ledger.sqlite'} cannot be used as a ledger: {error}") from None
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock_file(self.launcher).unlink(missing_ok=True)
+            self._lock = None
+
+    # --- launchers ---
+
+    def launch(self, words: list[str]) -> int:
+        """Enter as a launcher; returns the lock's descriptor, which trials inherit: a claim lives while either does."""
+        path = self._lock_file(self.launcher)
+        path.parent.mkdir(exist_ok=True)
+        self._lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.record(None, "launch", data={"words": words})
+        return self._lock
+
+    def is_alive(self, launcher: str) -> bool:
+        """Whether a launcher, or a trial that outlived it, still holds its lock."""
+        if launcher == self.launcher:
+            return True
+        try:
+            handle = os.open(self._lock_file(launcher), os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def _lock_file(self, launcher: str) -> Path:
+        return self.directory / "launchers" / f"{launcher}.lock"
+
+    def request_stop(self) -> None:
+        self.record(None, "stop")
+
+    def stop_requested(self) -> bool:
+        """Whether someone asked the launchers to stop since this one entered."""
+        asked = "SELECT max(seq) FROM events WHERE kind = 'stop'"
+        entered = "SELECT max(seq) FROM events WHERE kind = 'launch' AND launcher = ?"
+        query = f"SELECT ({asked}) > ({entered})"
+        return bool(self._db.execute(query, (self.launcher,)).fetchone()[0])
+
+    # --- events ---
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """No other process writes in between."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def record(
+        self,
+        trial: int | None,
+        kind: str,
+        *,
+        run_id: str | None = None,
+        attempt: int = 0,
+        pid: int | None = None,
+        data: dict[str, Any] | None = None,
+    ) -> None:
+        values = (
+            time.time(),
+            trial,
+            kind,
+            run_id,
+            attempt,
+            self.launcher,
+            socket.gethostname(),
+            pid or os.getpid(),
+            json.dumps(data or {}),
+        )
+        self._db.execute(
+            "INSERT INTO events (time, trial, kind, run_id, attempt, launcher, host, pid, data)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
+
+    def entries(self) -> list[Entry]:
+        return [
+            Entry(
+                number=row["trial"],
+                state=row["kind"],
+                params=json.loads(row["params"])["params"],
+                run_id=row["run_id"],
+                attempt=row["attempt"] or 0,
+                launcher=row["launcher"],
+                host=row["host"],
+                pid=row["pid"],
+                time=row["time"],
+                began=row["began"],
+                failures=row["failures"],
+                data=json.loads(row["data"]),
+            )
+            for row in self._db.execute(_TRIALS)
+        ]
+
+    def propose(self, wanted: list[dict[str, Any]]) -> None:
+        """Put down the points of a grid; those already there are left alone."""
+        with self.transaction():
+            for number in range(self.count(), len(wanted)):
+                self.record(number, "proposed", data={"params": wanted[number]})
+
+    def propose_next(self, at_most: int, next_point: Callable[[int, list[Entry]], dict[str, Any]]) -> bool:
+        """Put down one more point of a search, unless it has all it may have."""
+        with self.transaction():
+            number = self.count()
+            if number >= at_most:
+                return False
+            self.record(number, "proposed", data={"params": next_point(number, self.entries())})
+            return True
+
+    def count(self) -> int:
+        return int(self._db.execute("SELECT count(*) FROM events WHERE kind = 'proposed'").fetchone()[0])
+
+    def claim(self, retries: int, at_most: int, identify: Callable[[Entry], str]) -> Entry | None:
+        """Start the next trial that is open to this launcher, or nothing.
+
+        ``identify`` gives a trial's run id. A trial whose run id another one has is put down as shared.
+        """
+        while True:
+            with self.transaction():
+                entries = self.entries()
+                entry = next((e for e in entries[:at_most] if self.is_open(e, retries)), None)
+                if entry is None:
+                    return None
+                try:
+                    run_id = identify(entry)
+                except UserError as error:
+                    self.record(entry.number, "failed", data={"message": str(error), "final": True})
+                    continue
+                owner = next((e.number for e in entries if e.run_id == run_id and e.number != entry.number), None)
+                if owner is not None:
+                    self.record(entry.number, "shared", data={"with": owner})
+                    continue
+                self.record(entry.number, "started", run_id=run_id, attempt=entry.attempt + 1)
+                return next(e for e in self.entries() if e.number == entry.number)
+
+    def is_open(self, entry: Entry, retries: int) -> bool:
+        """Whether a trial may be started: never was, was interrupted, may be retried, or its launcher is dead."""
+        if entry.state == "started":
+            return not self.is_alive(entry.launcher or "")
+        if entry.state == "failed":
+            return entry.failures <= retries and not entry.data.get("final")
+        return entry.state in ("proposed", "interrupted")

@@ -1,0 +1,180 @@
+"""Where trials run: in processes of this machine, or one after another in the launcher's own."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Protocol
+
+from fl_platform.errors import UserError
+from fl_platform.sweeps.trials import Trial
+
+
+class Pool(Protocol):
+    """Starts trials and tells how they end."""
+
+    def capacity(self) -> int:
+        """How many trials may run at the same time."""
+
+    def start(self, trial: Trial, variables: dict[str, str]) -> int:
+        """Begin a trial; returns the id of its process, 0 where it has none on this machine."""
+
+    def ended(self) -> dict[int, int]:
+        """Trial number -> exit code, of those that ended since the last call; negative is a signal."""
+
+    def stop(self, number: int) -> None:
+        """Ask a trial to finish its round, save and end."""
+
+    def kill(self) -> None:
+        """End every trial at once."""
+
+    def close(self) -> None:
+        """Let go of what the pool holds."""
+
+
+class ProcessPool:
+    """A process a trial, each in a process group of its own so that Ctrl-C reaches the launcher alone."""
+
+    def __init__(self, size: int, gpus: list[str], lock: int) -> None:
+        self._size, self._gpus, self._lock = size, gpus, lock
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._slots: dict[int, int] = {}
+
+    def capacity(self) -> int:
+        return self._size
+
+    def start(self, trial: Trial, variables: dict[str, str]) -> int:
+        slot = min(set(range(self._size)) - set(self._slots.values()))
+        if self._gpus:
+            variables = {**variables, "CUDA_VISIBLE_DEVICES": self._gpus[slot % len(self._gpus)]}
+        self._processes[trial.number] = start_process(trial.command, variables, trial.log, pass_fds=(self._lock,))
+        self._slots[trial.number] = slot
+        return self._processes[trial.number].pid
+
+    def ended(self) -> dict[int, int]:
+        codes = {number: process.poll() for number, process in self._processes.items()}
+        found = {number: code for number, code in codes.items() if code is not None}
+        for number in found:
+            del self._processes[number], self._slots[number]
+        return found
+
+    def stop(self, number: int) -> None:
+        self._processes[number].send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+
+    def close(self) -> None:
+        self.kill()
+
+
+def start_process(
+    command: list[str],
+    variables: dict[str, str],
+    log: Path,
+    *,
+    pass_fds: tuple[int, ...] = (),
+    preexec_fn: Callable[[], None] | None = None,
+) -> "subprocess.Popen[bytes]":
+    """A trial's process with a log of its own; a plain ``python`` in the command is this interpreter."""
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as output:
+        output.write(f"$ {shlex.join(command)}\n".encode())
+        output.flush()
+        try:
+            return subprocess.Popen(
+                command,
+                env={**own, "PATH": search, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                pass_fds=pass_fds,
+                preexec_fn=preexec_fn,
+            )
+        except OSError as error:
+            raise UserError(f"command={shlex.join(command)} cannot be started: {error}") from None
+
+
+class InProcessPool:
+    """Trials one after another in this process: no start-up, no parallelism; for many tiny trials."""
+
+    def __init__(self, forget_wandb: Callable[[], None]) -> None:
+        self._forget_wandb = forget_wandb
+        self._codes: dict[int, int] = {}
+
+    def capacity(self) -> int:
+        return 1
+
+    def start(self, trial: Trial, variables: dict[str, str]) -> int:
+        from fl_platform.launch import launch
+
+        # torch takes its threads from the configuration; W&B reads its variables only once
+        own = {name: value for name, value in variables.items() if name.startswith("WANDB_")}
+        earlier = {name: os.environ[name] for name in own if name in os.environ}
+        os.environ.update(own)
+        if trial.config.tracking.mode != "disabled":
+            self._forget_wandb()
+        trial.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(trial.log, "a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+            try:
+                checkpoint = trial.files.newest_checkpoint() if trial.files.result() is None else None
+                self._codes[trial.number] = launch(trial.config, checkpoint).exit_code
+            except Exception:  # noqa: BLE001, whatever a trial raises is its failure, not the sweep's
+                traceback.print_exc()
+                self._codes[trial.number] = 1
+        for name in own:
+            del os.environ[name]
+        os.environ.update(earlier)
+        return 0
+
+    def ended(self) -> dict[int, int]:
+        found, self._codes = self._codes, {}
+        return found
+
+    def stop(self, number: int) -> None:
+        """Nothing runs between calls."""
+
+    def kill(self) -> None:
+        """Nothing runs between calls."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Companions:
+    """Further launchers of the same sweep with ``--in-process``: each works in a process of its own."""
+
+    def __init__(self, count: int, words: list[str], directory: Path) -> None:
+        command = [sys.executable, "-m", "fl_platform", "sweep", "run", *words, "--in-process", "--workers", "1"]
+        logs = [directory / "logs" / f"launcher-{number}.log" for number in range(2, count + 2)]
+        self._processes = [start_process(command, {}, log) for log in logs]
+
+    def end(self, *, stop: bool) -> None:
+        """Wait for them; ``stop`` asks them to leave what they have not begun."""
+        for process in self._processes:
+            if stop:
+                process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    listed = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return listed or [str(index) for index in range(torch.cuda.device_count())]
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

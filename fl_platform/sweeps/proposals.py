@@ -1,0 +1,120 @@
+"""W&B's own search engine (``sweeps``) without a server: grid, random, bayes, and hyperband's early stops."""
+
+import math
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fl_platform.errors import UserError
+from fl_platform.sweeps import engine
+from fl_platform.sweeps.definition import Sweep
+
+
+@dataclass
+class Seen:
+    """A trial as the engine sees it."""
+
+    number: int
+    params: dict[str, Any]
+    state: str  # running | finished | failed
+    summary: dict[str, Any] = field(default_factory=dict)
+    history: list[float] = field(default_factory=list)
+    _run: Any = None
+
+    def as_run(self, metric: str | None) -> Any:
+        """The engine's own object; one that ended does not change and is built once."""
+        if self._run is None or self.state == "running":
+            self._run = self._build(metric)
+        return self._run
+
+    def _build(self, metric: str | None) -> Any:
+        return engine.SweepRun(
+            name=str(self.number),
+            state=self.state,
+            config={key: {"value": value} for key, value in self.params.items()},
+            summaryMetrics=self.summary,  # pydantic 2 ignores the names without alias
+            sampledHistory=[{metric: value} for value in self.history],
+        )
+
+
+def engine_config(sweep: Sweep) -> dict[str, Any]:
+    """What the engine reads; its schema refuses keys such as run_cap."""
+    kept: dict[str, Any] = {
+        key: sweep.config[key] for key in ("method", "metric", "early_terminate") if key in sweep.config
+    }
+    return {**kept, "parameters": sweep.parameters}
+
+
+def grid_size(sweep: Sweep) -> int:
+    """Points of a grid, repeated values counted."""
+    return math.prod(len(values_of(sweep, key)) for key in sweep.parameters)
+
+
+def values_of(sweep: Sweep, key: str) -> list[Any]:
+    """The values a grid parameter takes, the engine's reading of ranges included."""
+    alone = {"method": "grid", "parameters": {key: sweep.parameters[key]}}
+    spec = sweep.parameters[key]
+    if "value" in spec:
+        return [spec["value"]]
+    if "values" in spec:
+        return list(spec["values"])
+    size = 1 + int((spec["max"] - spec["min"]) / spec.get("q", 1))
+    return [plain(run.config[key]["value"]) for run in engine.next_runs(alone, [], n=size + 1) if run is not None]
+
+
+def grid(sweep: Sweep) -> list[dict[str, Any]]:
+    """Every point once, in the engine's order."""
+    found = engine.next_runs(engine_config(sweep), [], n=grid_size(sweep) + 1)
+    return [params_of(run) for run in found if run is not None]
+
+
+def propose(sweep: Sweep, number: int, seen: list[Seen]) -> dict[str, Any]:
+    """Point ``number`` of a random or bayes search, the same whenever it is asked for after the same trials."""
+    with seeded(f"{sweep.identifier}/{number}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the Gaussian process of few points comments on its bounds
+        return params_of(engine.next_run(engine_config(sweep), [trial.as_run(sweep.metric) for trial in seen]))
+
+
+def to_stop(sweep: Sweep, seen: list[Seen]) -> list[int]:
+    """The running trials that hyperband gives up."""
+    config = engine_config(sweep)
+    return [int(run.name) for run in engine.stop_runs(config, [trial.as_run(sweep.metric) for trial in seen])]
+
+
+def params_of(run: Any) -> dict[str, Any]:
+    return {key: plain(entry["value"]) for key, entry in run.config.items()}
+
+
+def plain(value: Any) -> Any:
+    """numpy scalars as Python numbers, so that they print and dump like those of the YAML."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@contextmanager
+def seeded(path: str) -> Iterator[None]:
+    """The global generators the engine draws from, seeded for the moment and put back."""
+    earlier, earlier_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002, the engine has no other
+    random.seed(path)
+    np.random.seed(random.getrandbits(32))  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(earlier)
+        np.random.set_state(earlier_numpy)  # noqa: NPY002
+
+
+def limit(sweep: Sweep, cap: int | None) -> int:
+    """How many trials the sweep has at most: its grid, its run_cap, and the launch's own cap."""
+    bounds = [bound for bound in (sweep.run_cap, cap) if bound is not None]
+    if sweep.method == "grid":
+        bounds.append(grid_size(sweep))
+    if not bounds:
+        raise UserError(
+            f"{sweep.source}: method={sweep.method} never ends by itself; put run_cap: N into the YAML or give --cap N"
+        )
+    return min(bounds)

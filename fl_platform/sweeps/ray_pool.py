@@ -1,0 +1,128 @@
+"""Trials as Ray tasks: the same processes, placed by Ray on a cluster's CPUs and fractions of its GPUs."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fl_platform.errors import UserError
+from fl_platform.sweeps.pools import start_process
+from fl_platform.sweeps.trials import Trial
+
+LOST = -int(signal.SIGKILL)
+"""Exit code of a trial whose node or Ray process is gone."""
+
+
+class RayPool:
+    """One task a trial. Ray's own retries are off: the ledger counts attempts, and a retry continues a checkpoint."""
+
+    def __init__(self, address: str | None, cpus: float, gpus: float, size: int | None) -> None:
+        self._ray = import_ray()
+        self._cpus, self._gpus, self._size = cpus, gpus, size
+        self._owns_cluster = not self._ray.is_initialized()
+        if self._owns_cluster:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            try:
+                self._ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    **({} if address else {"include_dashboard": False}),
+                )
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise UserError(
+                    f"--address {address}: no Ray cluster answers there: {' '.join(str(error).split())}"
+                ) from None
+        here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            self._ray.get_runtime_context().get_node_id(), soft=False
+        )
+        self._board = self._ray.remote(num_cpus=0, scheduling_strategy=here)(StopBoard).remote()
+        self._task = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(run_trial)
+        self._refs: dict[Any, int] = {}
+
+    def capacity(self) -> int:
+        """As many as fit into the cluster as it is now."""
+        if self._size is not None:
+            return self._size
+        has = self._ray.cluster_resources()
+        fits = [has.get(name, 0) / share for name, share in (("CPU", self._cpus), ("GPU", self._gpus)) if share]
+        return max(1, int(min(fits, default=1)))
+
+    def start(self, trial: Trial, variables: dict[str, str]) -> int:
+        ref = self._task.remote(
+            self._board, trial.number, trial.command, variables, trial.log.absolute(), str(Path.cwd())
+        )
+        self._refs[ref] = trial.number
+        return 0
+
+    def ended(self) -> dict[int, int]:
+        ready, _ = self._ray.wait(list(self._refs), num_returns=len(self._refs), timeout=0) if self._refs else ([], [])
+        return {self._refs.pop(ref): self._exit_code(ref) for ref in ready}
+
+    def _exit_code(self, ref: Any) -> int:
+        try:
+            return int(self._ray.get(ref))
+        except self._ray.exceptions.RayError:  # the node, its Ray or the task's process is gone
+            return LOST
+
+    def stop(self, number: int) -> None:
+        self._board.stop.remote(number)
+
+    def kill(self) -> None:
+        for ref in self._refs:
+            self._ray.cancel(ref, force=True)
+        self._refs.clear()
+
+    def close(self) -> None:
+        self.kill()
+        self._ray.kill(self._board)
+        if self._owns_cluster:
+            self._ray.shutdown()
+
+
+class StopBoard:
+    """Where tasks look whether their trial is asked to stop."""
+
+    def __init__(self) -> None:
+        self._numbers: set[int] = set()
+
+    def stop(self, number: int) -> None:
+        self._numbers.add(number)
+
+    def is_stopped(self, number: int) -> bool:
+        return number in self._numbers
+
+
+def run_trial(board: Any, number: int, command: list[str], variables: dict[str, str], log: Path, folder: str) -> int:
+    """Ray task: the trial's process from start to end; returns its exit code."""
+    import ray
+
+    if os.path.isdir(folder):
+        os.chdir(folder)
+    process = start_process(command, variables, log, preexec_fn=die_with_parent)
+    told = False
+    while (code := process.poll()) is None:
+        time.sleep(0.2)
+        if not told and ray.get(board.is_stopped.remote(number)):
+            process.send_signal(signal.SIGTERM)
+            told = True
+    return code
+
+
+def die_with_parent() -> None:
+    """The trial's process ends with its Ray worker, so that a retry elsewhere never meets its first attempt."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def import_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UserError(
+            "--engine ray needs Ray, which is not installed; `pip install ray`, or use --engine local"
+        ) from None
+    return ray

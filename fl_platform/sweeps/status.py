@@ -1,0 +1,89 @@
+"""How far a sweep is: counts, best trial, time left."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from fl_platform import keys
+from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.ledger import Entry, Ledger
+
+
+@dataclass(frozen=True)
+class Status:
+    """The ledger in a few figures. ``counts`` has finished, diverged, stopped, failed, running, shared and left."""
+
+    counts: dict[str, int]
+    total: int
+    metric: str
+    best: Entry | None
+    failed: list[Entry]
+    seconds_left: float | None
+
+    @property
+    def done(self) -> int:
+        return sum(self.counts[state] for state in ("finished", "diverged", "stopped", "failed", "shared"))
+
+    def line(self) -> str:
+        """``12/32 done (11 finished, 1 diverged), 2 running, 18 left, best ..., 4 min left``."""
+        ended = [
+            f"{self.counts[state]} {state}"
+            for state in ("finished", "diverged", "stopped", "failed", "shared")
+            if self.counts[state]
+        ]
+        parts = [f"{self.done}/{self.total} done" + (f" ({', '.join(ended)})" if ended else "")]
+        parts += [f"{self.counts[state]} {state}" for state in ("running", "left")]
+        if self.best is not None:
+            parts.append(f"best {self.metric}={self.best.summary[self.metric]:.4f} by trial {self.best.number}")
+        if self.seconds_left is not None and self.counts["left"] + self.counts["running"]:
+            parts.append(f"about {duration(self.seconds_left)} left")
+        return ", ".join(parts)
+
+
+def status_of(sweep: Sweep, ledger: Ledger, retries: int, at_most: int) -> Status:
+    entries = ledger.entries()[:at_most]
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        counts["left" if ledger.is_open(entry, retries) else {"started": "running"}.get(entry.state, entry.state)] += 1
+    counts["left"] += max(0, at_most - len(entries))
+    metric = sweep.metric or keys.TOP_ACCURACY
+    return Status(
+        counts={
+            state: counts[state] for state in ("finished", "diverged", "stopped", "failed", "shared", "running", "left")
+        },
+        total=at_most,
+        metric=metric,
+        best=best_entry(entries, metric, maximise=sweep.maximises or sweep.metric is None),
+        failed=[entry for entry in entries if entry.state == "failed" and not ledger.is_open(entry, retries)],
+        seconds_left=estimate(entries, counts["left"], counts["running"]),
+    )
+
+
+def best_entry(entries: list[Entry], metric: str, *, maximise: bool) -> Entry | None:
+    """The finished trial with the best value; the first of equals."""
+    finished = [entry for entry in entries if entry.state == "finished" and is_number(entry.summary.get(metric))]
+    sign = -1 if maximise else 1
+    return min(finished, key=lambda entry: sign * entry.summary[metric], default=None)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and value == value
+
+
+def estimate(entries: list[Entry], left: int, running: int) -> float | None:
+    """Seconds until the end, if the rest takes as long as what was done and as many run at the same time."""
+    spent = [entry.seconds for entry in entries if entry.state in ("finished", "diverged", "stopped") and entry.seconds]
+    if not spent:
+        return None
+    mean = sum(spent) / len(spent)
+    under_way = sum(
+        min(mean, time.time() - entry.began) for entry in entries if entry.state == "started" and entry.began
+    )
+    return float(max(0.0, (left + running) * mean - under_way) / max(1, running))
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

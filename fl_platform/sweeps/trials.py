@@ -1,0 +1,197 @@
+"""From a proposal to a trial: its words, its configuration, its run id; and how a trial ended."""
+
+import contextlib
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fl_platform import keys
+from fl_platform.config import Config, compose
+from fl_platform.experiment import resolve, run_id
+from fl_platform.run_directory import RunDirectory, write_atomically
+from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.words import expand, run_words
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+DONE = ("finished", "diverged", "stopped")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One point of a sweep, ready to run."""
+
+    number: int
+    params: dict[str, Any]
+    command: list[str]
+    config: Config
+    run_id: str
+    skip_finished: bool
+    notices: tuple[str, ...]
+    directory: Path
+    label: str  # what tells it from its siblings
+
+    @property
+    def files(self) -> RunDirectory:
+        return RunDirectory(Path(self.config.output.dir), self.run_id)
+
+    @property
+    def place(self) -> tuple[str | None, str]:
+        """(scenario, algorithm): what a point of a tuning sweep competes within."""
+        return self.config.scenario, str(self.config.algorithm["name"])
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "logs" / f"{self.number:05d}-{self.run_id}.log"
+
+
+def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> Trial:
+    """The trial of a proposal; its configuration is resolved here exactly as ``run`` will resolve it."""
+    json_file = directory / "params" / f"{number:05d}.json"
+    program = str(sweep.config.get("program", ""))
+    command = [*expand(sweep.command, params, program=program, json_file=str(json_file)), *launch_words(sweep)]
+    words = run_words(command, str(sweep.source))
+    spoken = io.StringIO()
+    with contextlib.redirect_stderr(spoken):
+        config = resolve(compose(words.keys, words.files), drop_unused=words.drop_unused)
+    notices = tuple(spoken.getvalue().splitlines())
+    varied = {key: value for key, value in params.items() if "value" not in sweep.parameters.get(key, {})}
+    label = " ".join(str(value) if key == "point" else f"{key}={value}" for key, value in varied.items())
+    return Trial(number, params, command, config, run_id(config), words.skip_finished, notices, directory, label)
+
+
+def launch_words(sweep: Sweep) -> list[str]:
+    """The launch's own words come last and win; without a server nothing is sent, and a tag names the sweep."""
+    given = {word.partition("=")[0] for word in sweep.overrides}
+    own = {"tracking.mode": "offline", "tracking.tags": f"[sweep:{sweep.name}]"}
+    return [*(f"{key}={value}" for key, value in own.items() if key not in given), *sweep.overrides]
+
+
+def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
+    """What ``wandb agent`` hands a run, and one process's share of the machine."""
+    params = {**trial.params, **override_values(sweep)}
+    path = trial.directory / "params" / f"{trial.number:05d}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path.with_suffix(".json"), json.dumps(trial.params))
+    write_atomically(
+        path, yaml.safe_dump({"wandb_version": 1, **{key: {"value": value} for key, value in params.items()}})
+    )
+    tracking = trial.config.tracking
+    return {
+        "WANDB_SWEEP_ID": sweep.identifier,
+        "WANDB_RUN_ID": trial.run_id,
+        "WANDB_PROJECT": tracking.project,  # within a sweep W&B takes neither these nor the id from the program
+        **({"WANDB_ENTITY": tracking.entity} if tracking.entity else {}),
+        "WANDB_SWEEP_PARAM_PATH": str(path.resolve()),
+        **dict.fromkeys(THREAD_VARIABLES, str(trial.config.threads)),
+    }
+
+
+def override_values(sweep: Sweep) -> dict[str, Any]:
+    """Parameters the launch overrides: W&B locks a sweep's parameters, so the file must hold what is run."""
+    changed = {}
+    for word in sweep.overrides:
+        key = word.partition("=")[0]
+        if key in sweep.parameters:
+            changed[key] = yaml.safe_load(word.partition("=")[2])
+    return changed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended: a state of the ledger, its figures, and what went wrong."""
+
+    state: str
+    summary: dict[str, Any]
+    message: str = ""
+
+
+def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_stop: str | None) -> Outcome:
+    """Exit code and ``result.json`` as an outcome; ``asked_to_stop`` is the state a trial told to stop will have."""
+    result = trial.files.result()
+    summary = {**scalars(last_row), **(result or {})}
+    expected = {0: "finished", 3: "diverged"}.get(exit_code)
+    if expected and result and result.get(keys.STATUS) == expected:
+        return Outcome(expected, summary)
+    summary = {**scalars(last_row), keys.ROUNDS: last_row.get(keys.ROUND, 0)}
+    if asked_to_stop:
+        return Outcome(asked_to_stop, {**summary, keys.STATUS: asked_to_stop})
+    if exit_code == 130:
+        return Outcome("interrupted", summary)
+    what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+    if expected:
+        what += f" without the result {trial.files.result_file}"
+    return Outcome("failed", summary, f"{what}; {last_line(trial.log) or 'no output'} (log: {trial.log})")
+
+
+def stored_outcome(trial: Trial) -> Outcome | None:
+    """The result an equal configuration left earlier, where the command says ``--skip-finished``."""
+    result = trial.files.result() if trial.skip_finished else None
+    if result and result.get(keys.STATUS) in ("finished", "diverged"):
+        return Outcome(str(result[keys.STATUS]), result)
+    return None
+
+
+def scalars(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if isinstance(value, int | float | str)}
+
+
+def last_line(log: Path) -> str:
+    """The last line a trial printed, from the end of its log."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - 2000))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+class RowTail:
+    """The rounds a trial has on disk so far, read as they come."""
+
+    def __init__(self, trial: Trial, metric: str | None) -> None:
+        self._files, self._metric = trial.files, metric
+        self._path: Path | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._offset, self._newest = 0, b""  # bytes taken in, and the last line among them
+        self.last: dict[str, Any] = {}
+        self.history: list[float] = []
+
+    def read(self) -> bool:
+        """Take in new rows; true when there were some."""
+        path = max(self._files.attempts.glob("[0-9]*/rounds.jsonl"), default=None)
+        if path is None:
+            return False
+        if path != self._path:
+            self._path = path
+            self._forget()
+        with open(path, "rb") as file:
+            file.seek(self._offset - len(self._newest))
+            if file.read(len(self._newest)) != self._newest:  # a resumed trial writes its file anew
+                self._forget()
+                file.seek(0)
+            lines = file.read().splitlines(keepends=True)
+        complete = [line for line in lines if line.endswith(b"\n")]
+        for line in complete:
+            self._take(json.loads(line))
+        if complete:
+            self._offset, self._newest = self._offset + sum(map(len, complete)), complete[-1]
+        return bool(complete)
+
+    def _take(self, row: dict[str, Any]) -> None:
+        self.last = {**self.last, **row}
+        value = row.get(self._metric) if self._metric else None
+        if isinstance(value, int | float):
+            self.history.append(float(value))

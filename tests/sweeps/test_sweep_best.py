@@ -1,0 +1,99 @@
+"""``sweep best``: the best point per algorithm and scenario, how it was picked, and that ``chosen=`` reads it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from small_sweeps import QUICK, entries_of, launch_here, quick_sweep
+
+from fl_platform import keys
+from fl_platform.config import compose
+from fl_platform.errors import UserError
+from fl_platform.sweeps.best import choose, write_chosen
+from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.ledger import Ledger
+
+POINTS = [
+    "algorithm.name=fedavg local_lr=0.1",
+    "algorithm.name=fedavg local_lr=0.0001",
+    "algorithm.name=fedprox algorithm.mu=0.5 local_lr=0.1",
+    "algorithm.name=fedprox algorithm.mu=0.1 local_lr=0.0001",
+    "algorithm.name=fedavg local_lr=0.1 server_lr=1e30",
+]
+SMALL = ("data.name=digits", "evaluation.targets=[0.9]", "num_rounds=5")
+
+
+def tuned(directory: Path, *words: str) -> Sweep:
+    """Five points, one of which diverges, in one scenario with two seeds."""
+    parameters: dict[str, Any] = {
+        "point": {"values": POINTS},
+        "seed": {"values": [0, 1]},
+        "scenario": {"value": "mnist_w1_s10"},
+    }
+    return quick_sweep(directory, parameters, *SMALL, *words)
+
+
+def chosen_of(sweep: Sweep, by: str = keys.TOP_ACCURACY, select_on: str | None = None) -> dict[str, Any]:
+    with Ledger(sweep.directory) as ledger:
+        return choose(sweep, sweep.directory, ledger, by, select_on)
+
+
+def test_the_best_mean_over_seeds_is_chosen_and_read_back(tmp_path: Path) -> None:
+    sweep = tuned(tmp_path)
+    assert launch_here(sweep).counts["diverged"] == 2
+    content = chosen_of(sweep)
+    found = content["chosen"]["mnist_w1_s10"]
+    means = dict.fromkeys(POINTS, 0.0)
+    for entry in entries_of(sweep):
+        if entry.state == "finished":
+            means[entry.params["point"]] += entry.summary[keys.TOP_ACCURACY] / 2
+    for name in ("fedavg", "fedprox"):
+        best = max((point for point in POINTS if f"name={name} " in point), key=lambda point: means[point])
+        assert "local_lr=0.1" in best.split()
+        assert found[name]["value"] == pytest.approx(means[best])
+    assert found["fedavg"]["keys"] == {"local_lr": 0.1}
+    assert found["fedprox"]["keys"] == {"local_lr": 0.1, "algorithm": {"mu": 0.5}}
+    assert (found["fedavg"]["points_tried"], found["fedavg"]["diverged"], found["fedavg"]["seeds"]) == (2, 2, [0, 1])
+    told = content["provenance"]
+    assert (told["sweep"], told["split"], told["seeds"], told["rounds"]) == (sweep.identifier, "test", [0, 1], [5])
+    assert (told["by"], told["goal"], told["finished_trials"]) == (keys.TOP_ACCURACY, "maximize", 8)
+
+    write_chosen(tmp_path / "chosen.yaml", content)
+    assert yaml.safe_load((tmp_path / "chosen.yaml").read_text(encoding="utf-8")) == content
+    words = [f"chosen={tmp_path / 'chosen.yaml'}", "scenario=mnist_w1_s10", "algorithm.name=fedprox"]
+    config = compose([*QUICK, *words])
+    assert (config.local_lr, config.algorithm["mu"]) == (0.1, 0.5)
+    assert compose([*QUICK, *words, "local_lr=0.3"]).local_lr == 0.3
+
+
+def test_a_figure_where_less_is_better_is_minimised(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, {"seed": {"value": 0}, "local_lr": {"values": [0.1, 0.001]}})
+    launch_here(sweep)
+    content = chosen_of(sweep, keys.TEST_LOSS)
+    losses = {entry.params["local_lr"]: entry.summary[keys.TEST_LOSS] for entry in entries_of(sweep)}
+    assert content["provenance"]["goal"] == "minimize"
+    assert content["chosen"][None]["fedavg"]["keys"] == {"local_lr": min(losses, key=lambda rate: losses[rate])}
+
+
+def test_what_was_not_evaluated_is_not_selected_on(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0]}})
+    launch_here(sweep)
+    with pytest.raises(
+        UserError, match=r"--select-on validation: .* launch the sweep with data.validation_fraction=0.1"
+    ):
+        chosen_of(sweep, select_on="validation")
+    held_out = quick_sweep(tmp_path, {"seed": {"values": [0]}}, "data.validation_fraction=0.2")
+    launch_here(held_out)
+    assert chosen_of(held_out, select_on="validation")["provenance"]["split"] == "validation"
+    with pytest.raises(UserError, match="--select-on test: the trials were evaluated on validation data"):
+        chosen_of(held_out, select_on="test")
+
+
+def test_nothing_to_choose_from_is_said(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0]}})
+    with pytest.raises(UserError, match="has no finished trial to choose from"):
+        chosen_of(sweep)
+    launch_here(sweep)
+    with pytest.raises(UserError, match=r"--by test/acuracy: run .* has no such figure; it has .*test/accuracy"):
+        chosen_of(sweep, "test/acuracy")

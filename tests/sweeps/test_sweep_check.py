@@ -1,0 +1,119 @@
+"""``sweep check``: every kind of mistake is named with its place, its value and what is expected."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_sweeps import write_sweep
+
+from fl_platform.cli import main
+from fl_platform.sweeps.check import check_sweep
+
+SEED = {"seed": {"values": [0, 1]}}
+ACCURACY = {"name": "test/accuracy", "goal": "maximize"}
+
+
+def problems(directory: Path, parameters: dict[str, Any], **content: Any) -> list[str]:
+    return check_sweep(write_sweep(directory / "x.yaml", parameters, **content)).problems
+
+
+@pytest.mark.parametrize(
+    ("parameters", "content", "said"),
+    [
+        (SEED, {"methd": "grid"}, "methd is not a key of a sweep; there is name, .*; did you mean 'method'?"),
+        (
+            SEED,
+            {"method": "gird"},
+            r"method=gird is not allowed; allowed: grid \| random \| bayes; did you mean 'grid'\?",
+        ),
+        (SEED, {"run_cap": 0}, "run_cap=0 is not allowed; it must be a whole number >= 1"),
+        ({}, {}, "parameters={} is empty"),
+        (
+            {"seed": [1, 2]},
+            {},
+            r"parameters\.seed=\[1, 2\] is not understood; expected value: V, values: \[V, \.\.\.\]",
+        ),
+        ({"seed": {"valeus": [1]}}, {}, r"parameters\.seed={'valeus': \[1\]} is not understood; expected value: V"),
+        (
+            {"local_lr": {"min": 2.0, "max": 1.0}},
+            {"method": "random"},
+            r"parameters\.local_lr=.*min 2.0 is not less than max 1.0",
+        ),
+        ({"local_lr": {"min": 0.1, "max": 1.0}}, {}, r"parameters\.local_lr=.* cannot be listed; a grid needs values"),
+        ({"seed": {"values": [1, 1]}}, {}, r"parameters\.seed lists 1 more than once"),
+        ({"sede": {"values": [1]}}, {}, "parameters: unknown key 'sede'; did you mean 'seed'?"),
+        ({"local_lr": {"values": [0.1, -1]}}, {}, "local_lr=-1.0 is not allowed; it must be > 0"),
+        (
+            {"algorithm.name": {"values": ["fedavg", "fedprx"]}},
+            {},
+            "algorithm.name=fedprx is not known.*did you mean 'fedprox'",
+        ),
+        ({"algorithm.mu": {"values": [0.1]}}, {}, "algorithm.mu=0.1: fedavg has no such field"),
+        ({"point": {"values": ["seed=1", "sede=1"]}}, {}, "unknown key 'sede'"),
+        ({"scenario": {"values": ["mnist_w1"]}}, {}, "scenario=mnist_w1 is not known"),
+        (
+            SEED,
+            {"command": ["python", "train.py", "${args}"]},
+            "command=python train.py .* does not call `fl_platform run`",
+        ),
+        (SEED, {"command": ["python", "-m", "fl_platform", "run"]}, "the parameters would not reach the run"),
+        (SEED, {"metric": {"name": "accuracy"}}, r"metric.name=accuracy is not logged; there is round, .*"),
+        (SEED, {"metric": {"name": "test/accuracy"}}, r"metric.goal=minimize \(the default\) would look for the worst"),
+        (
+            SEED,
+            {"metric": {**ACCURACY, "goal": "max"}},
+            r"metric.goal=max is not allowed: allowed: minimize \| maximize",
+        ),
+        (SEED, {"early_terminate": {"type": "hyperband", "min_iter": 3}}, "early_terminate needs metric"),
+        (SEED, {"metric": ACCURACY, "early_terminate": {"type": "hyperband"}}, "it needs max_iter and s or min_iter"),
+        (SEED, {"method": "bayes"}, "method=bayes needs metric"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, parameters: dict[str, Any], content: dict[str, Any], said: str) -> None:
+    found = problems(tmp_path, parameters, **content)
+    assert len(found) == 1
+    assert found[0].startswith(f"{tmp_path / 'x.yaml'}: ")
+    assert re.search(said, found[0]), found[0]
+
+
+def test_every_problem_is_told_and_the_exit_code_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = write_sweep(tmp_path / "good.yaml", SEED)
+    bad = write_sweep(tmp_path / "bad.yaml", {"local_lr": {"values": [-1, 0.1, -2]}})
+    assert main(["sweep", "check", str(good), str(bad), str(tmp_path / "none.yaml")]) == 2
+    said = capsys.readouterr()
+    assert said.out == f"{good}: 2 trials; 2 points resolved, 2 different runs\n"
+    assert said.err.splitlines() == [
+        f"{bad}: local_lr=-1.0 is not allowed; it must be > 0",
+        f"{bad}: local_lr=-2.0 is not allowed; it must be > 0",
+        f"{tmp_path / 'none.yaml'}: no such file",
+    ]
+    assert main(["sweep", "check", str(good)]) == 0
+
+
+def test_a_large_grid_is_looked_at_until_every_value_has_occurred(tmp_path: Path) -> None:
+    large = {
+        "seed": {"values": list(range(50))},
+        "local_lr": {"values": [0.1] * 1 + [0.2, 0.3]},
+        "cohort_size": {"values": [5, 10, 500]},
+    }
+    verdict = check_sweep(write_sweep(tmp_path / "x.yaml", large))
+    assert verdict.trials == 450
+    assert verdict.resolved == 50
+    assert len(verdict.problems) == 1
+    assert "cohort_size=500 exceeds num_workers=100" in verdict.problems[0]
+
+
+def test_equal_runs_and_searches_without_end_are_told(tmp_path: Path) -> None:
+    twice = {"seed": {"values": [0, 1]}, "threads": {"values": [1, 2]}}  # threads do not change a run
+    verdict = check_sweep(write_sweep(tmp_path / "x.yaml", twice))
+    assert (verdict.trials, verdict.resolved, verdict.runs) == (4, 4, 2)
+    search = {"local_lr": {"min": 0.01, "max": 0.1}}
+    verdict = check_sweep(write_sweep(tmp_path / "x.yaml", search, method="random"))
+    assert (verdict.problems, verdict.trials, verdict.resolved) == ([], None, 20)
+
+
+def test_nested_parameters_are_read_as_dotted_keys(tmp_path: Path) -> None:
+    nested = {"algorithm": {"parameters": {"name": {"value": "fedprox"}, "mu": {"values": [0.1, 0.2]}}}}
+    verdict = check_sweep(write_sweep(tmp_path / "x.yaml", nested))
+    assert (verdict.problems, verdict.trials, verdict.runs) == ([], 2, 2)

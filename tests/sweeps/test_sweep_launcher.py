@@ -1,0 +1,181 @@
+"""Whole sweeps of quick trials inside the test's process: results, resuming, sharing, searching, failing."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small_sweeps import entries_of, launch_here, quick_sweep
+
+from fl_platform import keys
+from fl_platform.commands.sweep import forget_wandb
+from fl_platform.errors import UserError
+from fl_platform.launch import launch
+from fl_platform.run_directory import RunDirectory
+from fl_platform.sweeps.display import Display, LiveDisplay
+from fl_platform.sweeps.launcher import Launcher
+from fl_platform.sweeps.ledger import Ledger
+from fl_platform.sweeps.pools import InProcessPool
+from fl_platform.sweeps.trials import plan
+
+SEEDS = {"seed": {"values": [0, 1, 2]}}
+
+
+def test_a_grid_runs_to_its_end_and_keeps_what_it_has(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, SEEDS)
+    status = launch_here(sweep)
+    assert status.counts["finished"] == status.total == 3
+    for entry in entries_of(sweep):
+        stored = RunDirectory(tmp_path / "runs", entry.run_id or "").result()
+        assert stored is not None
+        assert entry.summary[keys.FINGERPRINT] == stored[keys.FINGERPRINT]
+        assert entry.summary[keys.ROUNDS] == 2
+    before = [entry.time for entry in entries_of(sweep)]
+    assert launch_here(sweep).counts["finished"] == 3
+    assert [entry.time for entry in entries_of(sweep)] == before
+
+
+def test_the_cap_counts_over_launches(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, SEEDS)
+    assert launch_here(sweep, cap=2).counts["finished"] == 2
+    assert launch_here(sweep, cap=2).counts["finished"] == 2
+    assert launch_here(sweep).counts["finished"] == 3
+
+
+def test_fields_of_other_algorithms_do_not_multiply_the_runs(tmp_path: Path) -> None:
+    """A flat grid over mu makes two points of FedAvg, which has no mu: one run."""
+    command = ["${interpreter}", "-m", "fl_platform", "run", "--skip-finished", "--drop-unused", "${args_no_hyphens}"]
+    grid = {"algorithm.name": {"values": ["fedavg", "fedprox"]}, "algorithm.mu": {"values": [0.1, 0.2]}}
+    sweep = quick_sweep(tmp_path, grid, command=command)
+    status = launch_here(sweep)
+    assert (status.counts["finished"], status.counts["shared"], status.done) == (3, 1, 4)
+    assert len(list((tmp_path / "runs").glob("*/result.json"))) == 3
+
+
+def test_a_result_of_another_sweep_is_taken_over(tmp_path: Path) -> None:
+    launch_here(quick_sweep(tmp_path, SEEDS))
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/result.json")}
+    wider = quick_sweep(tmp_path, {"seed": {"values": [0, 1, 2, 3]}})
+    assert launch_here(wider).counts["finished"] == 4
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """A checkpoint of round 1 of 2 that another process left: the trial's rows continue it, with equal results."""
+    whole = quick_sweep(tmp_path, {"seed": {"value": 5}}, f"output.dir={tmp_path / 'whole'}", "checkpoint.every=1")
+    launch_here(whole)
+    sweep = quick_sweep(tmp_path, {"seed": {"value": 5}}, "checkpoint.every=1")
+    trial = plan(sweep, sweep.directory, 0, {"seed": 5})
+    launch(trial.config)
+    trial.files.result_file.unlink()
+    newest = trial.files.newest_checkpoint()
+    assert newest is not None
+    newest.unlink()  # leaves round 1
+    launch_here(sweep)
+    (entry,), (other,) = entries_of(sweep), entries_of(whole)
+    assert entry.summary[keys.FINGERPRINT] == other.summary[keys.FINGERPRINT]
+    assert [path.name for path in trial.files.attempts.iterdir()] == ["0001"]  # no second attempt was begun
+
+
+def test_failures_are_tried_again_and_reported_with_their_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}}, "data.name=mnist", f"data.root={tmp_path}")
+    status = launch_here(sweep, retries=2)
+    assert status.counts["failed"] == 2
+    assert [entry.failures for entry in status.failed] == [3, 3]
+    assert "mnist" in status.failed[0].data["message"]
+    assert capsys.readouterr().err.count("starts as run") == 6
+    assert launch_here(sweep, retries=2).failed[0].failures == 3
+
+
+def test_divergence_is_a_result(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, {"server_lr": {"value": 1e30}}, "num_rounds=5")
+    assert launch_here(sweep).counts["diverged"] == 1
+    assert launch_here(sweep).counts["diverged"] == 1
+    assert entries_of(sweep)[0].attempt == 1
+
+
+@pytest.mark.parametrize("method", ["random", "bayes"])
+def test_a_search_keeps_its_points_over_launches(tmp_path: Path, method: str) -> None:
+    parameters = {"local_lr": {"distribution": "log_uniform_values", "min": 1e-3, "max": 1.0}}
+    metric = {"name": keys.TOP_ACCURACY, "goal": "maximize"}
+    sweep = quick_sweep(tmp_path, parameters, method=method, metric=metric, run_cap=3)
+    launch_here(sweep, cap=1)
+    status = launch_here(sweep)
+    assert status.counts["finished"] == 3
+    points = [entry.params["local_lr"] for entry in entries_of(sweep)]
+    assert len(set(points)) == 3
+    again = quick_sweep(
+        tmp_path, parameters, f"output.dir={tmp_path / 'again'}", method=method, metric=metric, run_cap=3
+    )
+    launch_here(again)
+    assert [entry.params["local_lr"] for entry in entries_of(again)] == points
+
+
+def test_early_termination_needs_processes(tmp_path: Path) -> None:
+    stop = {"type": "hyperband", "min_iter": 1}
+    sweep = quick_sweep(tmp_path, SEEDS, metric={"name": keys.TEST_ACCURACY, "goal": "maximize"}, early_terminate=stop)
+    with pytest.raises(UserError, match="--in-process cannot stop trials early"):
+        launch_here(sweep)
+
+
+class StopAfterTwo(Display):
+    """Asks for a stop, as another process would, when the second trial has finished."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger, self._finished = ledger, 0
+
+    def say(self, message: str) -> None:
+        self._finished += "finished" in message
+        if self._finished == 2:
+            self._ledger.request_stop()
+
+
+def test_a_stop_between_trials_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fl_platform.sweeps.launcher.LOOK_SECONDS", 0.0)
+    sweep = quick_sweep(tmp_path, {"seed": {"values": list(range(50))}})
+    with Ledger(sweep.directory) as ledger, Ledger(sweep.directory) as other:
+        ledger.launch([])
+        display = StopAfterTwo(other)
+        launcher = Launcher(sweep, sweep.directory, ledger, InProcessPool(forget_wandb), display, retries=0, cap=None)
+        status = launcher.run()
+    assert launcher.stopping
+    assert (status.counts["finished"], status.counts["left"]) == (2, 48)
+
+
+def test_changing_the_chosen_values_makes_another_sweep(tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen.yaml"
+    parameters = {"seed": {"value": 0}, "chosen": {"value": str(chosen)}}
+    absent = quick_sweep(tmp_path, parameters).identifier
+    chosen.write_text(json.dumps({"chosen": {}}), encoding="utf-8")
+    empty = quick_sweep(tmp_path, parameters).identifier
+    assert absent != empty
+    assert quick_sweep(tmp_path, parameters).identifier == empty
+
+
+def test_a_missing_chosen_file_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parameters = {"seed": {"values": [0, 1]}, "chosen": {"value": str(tmp_path / "none.yaml")}}
+    assert launch_here(quick_sweep(tmp_path, parameters)).counts["finished"] == 2
+    assert capsys.readouterr().err.count("none.yaml does not exist: defaults are used") == 1
+
+
+def test_the_live_table_shows_trials_rounds_and_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = quick_sweep(tmp_path, SEEDS)
+    status = launch_here(sweep, cap=2)
+    trial = plan(sweep, sweep.directory, 2, {"seed": 2})
+    display = LiveDisplay()
+    display.say("[a message] in brackets")
+    display.update(status, [(trial, {keys.ROUND: 1, keys.TEST_ACCURACY: 0.25, keys.TOP_ACCURACY: 0.5})])
+    display.close()
+    shown = capsys.readouterr().err
+    for part in (
+        "[a message] in brackets",
+        trial.run_id,
+        "1/2",
+        "0.2500",
+        "0.5000",
+        "seed=2",
+        "\n2/2 done (2 finished)",
+    ):
+        assert part in shown

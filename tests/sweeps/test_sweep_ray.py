@@ -1,0 +1,76 @@
+"""Trials on a real Ray cluster of two nodes, one of which is lost on the way."""
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from small_sweeps import entries_of, quick_sweep
+
+from fl_platform import keys
+from fl_platform.errors import UserError
+from fl_platform.sweeps import ray_pool
+from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.display import Display
+from fl_platform.sweeps.launcher import Launcher
+from fl_platform.sweeps.ledger import Ledger
+
+ray = pytest.importorskip("ray", reason="ray is not installed: pip install ray")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own: deprecations and sockets it leaves to the collector
+
+
+def rounds_of(sweep: Sweep) -> dict[int, int]:
+    """Rounds each started trial has on disk."""
+    found = {}
+    for entry in entries_of(sweep):
+        rows = list((sweep.output / (entry.run_id or "-")).glob("attempts/*/rounds.jsonl"))
+        found[entry.number] = max((row.read_text(encoding="utf-8").count("\n") for row in rows), default=0)
+    return found
+
+
+def test_a_trial_of_a_lost_node_goes_on_elsewhere(tmp_path: Path) -> None:
+    """Each node has room for one trial. When both trials are under way the second node is killed."""
+    words = ("num_rounds=200", "checkpoint.every=10")
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}}, *words)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        lost = cluster.add_node(num_cpus=1)
+        over = threading.Event()
+
+        def lose_a_node() -> None:
+            while not over.wait(0.1):
+                if len(rounds := rounds_of(sweep)) == 2 and min(rounds.values()) > 20:
+                    cluster.remove_node(lost, allow_graceful=False)
+                    return
+
+        with Ledger(sweep.directory) as ledger:
+            ledger.launch([])
+            pool = ray_pool.RayPool(cluster.address, 1.0, 0.0, None)
+            assert pool.capacity() == 2
+            killer = threading.Thread(target=lose_a_node)
+            killer.start()
+            try:
+                launcher = Launcher(sweep, sweep.directory, ledger, pool, Display(), retries=1, cap=None)
+                status = launcher.run()
+            finally:
+                over.set()
+                killer.join()
+                pool.close()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    entries = entries_of(sweep)
+    assert status.counts["finished"] == 2
+    assert sorted(entry.attempt for entry in entries) == [1, 2]
+    assert [entry.failures for entry in entries if entry.attempt == 2] == [1]
+    for entry in entries:
+        assert entry.summary[keys.ROUNDS] == 200
+        assert len(list((sweep.output / (entry.run_id or "-") / "attempts").iterdir())) == 1  # continued, not restarted
+
+
+def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match="--engine ray needs Ray, which is not installed; `pip install ray`"):
+        ray_pool.import_ray()

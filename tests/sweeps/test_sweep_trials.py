@@ -1,0 +1,100 @@
+"""Trials as the launcher sees them: rows as they are written, words that win, what a process is handed."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_sweeps import quick_sweep
+
+from fl_platform import keys
+from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.trials import RowTail, Trial, environment, judge, plan
+
+
+def trial_of(sweep: Sweep) -> Trial:
+    return plan(sweep, sweep.directory, 7, {"seed": 3, "num_rounds": 9})
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    return trial_of(quick_sweep(tmp_path, {"seed": {"value": 3}, "num_rounds": {"value": 9}}))
+
+
+def write_rows(path: Path, rows: list[str], *, mode: str = "a") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, mode, encoding="utf-8") as file:
+        file.write("".join(rows))
+
+
+def row(round: int, salt: float = 0.0) -> str:
+    return json.dumps({keys.ROUND: round, keys.TEST_ACCURACY: round / 100, keys.ROUND_SECONDS: salt}) + "\n"
+
+
+@settings(max_examples=30)
+@given(cuts=st.lists(st.integers(0, 400), max_size=6), again=st.integers(0, 9), salt=st.floats(0, 1))
+def test_rows_are_read_as_they_come_and_anew_after_a_resume(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], again: int, salt: float
+) -> None:
+    """Whatever pieces a file arrives in, and whatever a resumed attempt writes over it."""
+    directory = tmp_path_factory.mktemp("rows")
+    trial = trial_of(quick_sweep(directory, {"seed": {"value": 3}, "num_rounds": {"value": 9}}))
+    path = trial.files.attempts / "0001" / "rounds.jsonl"
+    tail = RowTail(trial, keys.TEST_ACCURACY)
+    assert not tail.read()
+    text = "".join(row(number) for number in range(1, 6))
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    for start, end in itertools.pairwise(places):
+        write_rows(path, [text[start:end]])
+        tail.read()
+        assert len(tail.history) == text[:end].count("\n")
+    assert tail.last[keys.ROUND] == 5
+    rewritten = [row(number, salt + 2) for number in range(1, 3 + again)]
+    write_rows(path, rewritten, mode="w")
+    tail.read()
+    assert len(tail.history) == len(rewritten)
+    write_rows(trial.files.attempts / "0002" / "rounds.jsonl", [row(1)])
+    assert tail.read()
+    assert tail.history == [0.01]
+
+
+def test_the_launchs_words_win_and_reach_the_parameter_file(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, {"seed": {"value": 3}, "num_rounds": {"value": 9}})  # overrides num_rounds=2
+    trial = trial_of(sweep)
+    assert (trial.config.num_rounds, trial.config.seed) == (2, 3)
+    handed = environment(sweep, trial)
+    assert handed["WANDB_SWEEP_ID"] == sweep.identifier
+    assert handed["WANDB_RUN_ID"] == trial.run_id
+    assert handed["OMP_NUM_THREADS"] == "1"
+    saved = yaml.safe_load(Path(handed["WANDB_SWEEP_PARAM_PATH"]).read_text(encoding="utf-8"))
+    assert saved == {"wandb_version": 1, "seed": {"value": 3}, "num_rounds": {"value": 2}}
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "result", "asked", "state"),
+    [
+        (0, "finished", None, "finished"),
+        (0, None, None, "failed"),
+        (3, "diverged", None, "diverged"),
+        (130, None, None, "interrupted"),
+        (130, None, "stopped", "stopped"),
+        (0, "finished", "stopped", "finished"),
+        (-15, None, "interrupted", "interrupted"),
+        (-9, None, None, "failed"),
+        (1, None, None, "failed"),
+    ],
+)
+def test_how_a_process_ends_is_how_its_trial_ends(
+    trial: Trial, exit_code: int, result: str | None, asked: str | None, state: str
+) -> None:
+    if result:
+        attempt = trial.files.start_attempt()
+        trial.files.complete(attempt, {keys.STATUS: result, keys.ROUNDS: 2})
+    outcome = judge(trial, exit_code, {keys.ROUND: 1, keys.TEST_ACCURACY: 0.5}, asked_to_stop=asked)
+    assert outcome.state == state
+    assert bool(outcome.message) == (state == "failed")
+    assert outcome.summary[keys.TEST_ACCURACY] == 0.5
+    assert outcome.summary[keys.ROUNDS] == (2 if result else 1)

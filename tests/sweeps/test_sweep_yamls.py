@@ -1,0 +1,105 @@
+"""Every YAML in sweeps/: current, valid, the size it says, and one of its trials runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fl_platform import keys
+from fl_platform.algorithms import base
+from fl_platform.launch import launch
+from fl_platform.sweeps.check import check_sweep
+from fl_platform.sweeps.definition import read_sweep
+from fl_platform.sweeps.generate import ALGORITHMS, BUDGET, budget_points, generate, grid_points, plans
+from fl_platform.sweeps.proposals import grid
+from fl_platform.sweeps.trials import plan
+
+SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
+FILES = sorted(SWEEPS.glob("*.yaml"))
+GENERATED = [path for path in FILES if not path.name.startswith("chosen_")]
+SIZES = {
+    "table_mnist": 16 * 5 * 3, "table_cifar10": 16 * 3 * 3, "table_cifar100": 16 * 3 * 3,
+    "table_tiny_imagenet": 16 * 3 * 3,
+    "tune_mnist": 468 * 5, "tune_cifar10": 468 * 3, "tune_cifar100": 468 * 3, "tune_tiny_imagenet": 468 * 3,
+    "tune_mnist_budget": 16 * 9 * 5, "tune_cifar10_budget": 16 * 9 * 3, "tune_cifar100_budget": 16 * 9 * 3,
+    "tune_tiny_imagenet_budget": 16 * 9 * 3, "fig_betas_mnist": 36 * 9, "fig_betas_cifar10": 36 * 9,
+    "fig_memory_mnist": 7 * 9, "fig_memory_cifar10": 7 * 9, "fig_policies_mnist": 5 * 9, "demo_digits": 32,
+}  # fmt: skip
+SMALL = [
+    "data.name=digits",
+    "model.name=mlp",
+    "num_rounds=2",
+    "evaluation.every=1",
+    "local_steps=1",
+    "tracking.mode=disabled",
+]
+
+
+def test_the_committed_files_are_what_generate_writes(tmp_path: Path) -> None:
+    written = {path.name: path.read_text(encoding="utf-8") for path in generate(tmp_path)}
+    assert written == {path.name: path.read_text(encoding="utf-8") for path in GENERATED}
+    assert sorted(SIZES) == sorted(path.stem for path in GENERATED)
+    assert len(GENERATED) == 18
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.stem)
+def test_a_sweep_is_valid_and_as_large_as_its_header_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SWEEPS.parent)
+    verdict = check_sweep(path, most_points=12)
+    assert verdict.problems == []
+    assert verdict.resolved == verdict.runs > 5
+    assert verdict.trials == SIZES[path.stem]
+    said = re.search(r"^# cost: (\d+) trials, about [\d.]+ core-", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert said is not None
+    assert int(said[1]) == verdict.trials
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.stem)
+def test_a_trial_of_a_sweep_runs_two_rounds(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SWEEPS.parent)
+    sweep = read_sweep(path, [*SMALL, f"output.dir={tmp_path}"])
+    points = grid(sweep)
+    trial = plan(sweep, tmp_path, 0, points[len(points) * 2 // 3])
+    assert launch(trial.config).summary[keys.ROUNDS] == 2
+
+
+def test_the_tables_are_of_every_method_of_the_paper() -> None:
+    assert set(ALGORITHMS) <= set(base.names())
+    assert len(set(ALGORITHMS)) == 16
+
+
+def test_full_grids_are_those_of_appendix_b() -> None:
+    """Two rates of three values; a third for mu, alpha, beta_1 and beta_2 each; FedDyn's server rate is 1."""
+    sizes = {name: len(grid_points(name)) for name in ALGORITHMS}
+    nine = dict.fromkeys(["fedavg", "moon", "fedmlb", "scaffold", "mifa", "gradma_w", "feddyn"], 9)
+    more = dict.fromkeys(["fedavgm", "fedprox", "mifam", "moonm", "fedmlbm", "mimelite"], 27)
+    assert sizes == {**nine, **more, **dict.fromkeys(["fedproxm", "gradma_s", "gradma"], 81)}
+    assert all("server_lr=1.0" in point for point in grid_points("feddyn"))
+
+
+def test_tune_sweeps_list_the_full_grids() -> None:
+    """The four tune sweeps list the same points, every one of them once."""
+    lists = [
+        yaml.safe_load((SWEEPS / f"tune_{name}.yaml").read_text(encoding="utf-8"))
+        for name in ("mnist", "cifar10", "cifar100", "tiny_imagenet")
+    ]
+    points = lists[0]["parameters"]["point"]["values"]
+    assert all(other["parameters"]["point"]["values"] == points for other in lists)
+    assert points == [point for name in ALGORITHMS for point in grid_points(name)]
+    assert len(set(points)) == 468
+
+
+def test_the_budget_is_equal_and_drawn_from_the_grids() -> None:
+    for name in ALGORITHMS:
+        drawn = budget_points(name)
+        assert len(set(drawn)) == BUDGET
+        assert set(drawn) <= set(grid_points(name))
+
+
+def test_headers_hold_the_commands() -> None:
+    for item in plans():
+        header = item.header()
+        assert f"python -m fl_platform sweep run sweeps/{item.name}.yaml" in header
+        assert f"wandb sweep sweeps/{item.name}.yaml" in header
+        assert max(map(len, header.splitlines())) <= 120
