@@ -38,9 +38,7 @@ class AtomicCheckpointIO(CheckpointIO):
         for _, old in sorted_checkpoints(directory)[KEPT:]:
             old.unlink(missing_ok=True)
 
-    def load_checkpoint(
-        self, path: Any, map_location: Any = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         return loaded
 

@@ -15,6 +15,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"fl_platform: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("fl_platform: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # the reader of a pipe, such as `head`, went away
         sys.stderr.close()
         return 1

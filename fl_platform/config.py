@@ -25,10 +25,16 @@ from fl_platform.scenarios import scenario_values
 class DataConfig:
     name: str = option("digits", "data set; see `list datasets`")
     root: str | None = option(None, "where data sets lie; else $FL_DATA_ROOT, then the user cache", identity=False)
-    partition: str = option("dirichlet", "how training data is dealt to workers", choices=("dirichlet", "iid", "shards"))
-    dirichlet_omega: float = option(0.1, "Dirichlet concentration; smaller is more skewed", above=0, grid=(1.0, 0.1, 0.01))
+    partition: str = option(
+        "dirichlet", "how training data is dealt to workers", choices=("dirichlet", "iid", "shards")
+    )
+    dirichlet_omega: float = option(
+        0.1, "Dirichlet concentration; smaller is more skewed", above=0, grid=(1.0, 0.1, 0.01)
+    )
     shards_per_worker: int = option(2, "label-sorted shards each worker gets under partition=shards", at_least=1)
-    validation_fraction: float = option(0.0, "share of the training data held out and evaluated instead of the test set", at_least=0, below=1)
+    validation_fraction: float = option(
+        0.0, "share of the training data held out and evaluated instead of the test set", at_least=0, below=1
+    )
 
 
 @dataclass
@@ -43,14 +49,22 @@ class ModelConfig:
 class AvailabilityConfig:
     name: str = option("always", "who answers when sampled", choices=("always", "bernoulli", "markov"))
     failure_probability: float = option(0.1, "bernoulli: a sampled worker fails to report", at_least=0, at_most=1)
-    leave_probability: float = option(0.1, "markov: an online worker goes offline before a round", at_least=0, at_most=1)
-    return_probability: float = option(0.5, "markov: an offline worker comes back before a round", at_least=0, at_most=1)
+    leave_probability: float = option(
+        0.1, "markov: an online worker goes offline before a round", at_least=0, at_most=1
+    )
+    return_probability: float = option(
+        0.5, "markov: an offline worker comes back before a round", at_least=0, at_most=1
+    )
 
 
 @dataclass
 class EvaluationConfig:
-    every: int | None = option(None, "rounds between evaluations, starting with the first; null: the data set's own", at_least=1)
-    targets: list[float] | None = option(None, "accuracies whose rounds, bytes and seconds are reported; null: the data set's own", above=0, at_most=1)
+    every: int | None = option(
+        None, "rounds between evaluations, starting with the first; null: the data set's own", at_least=1
+    )
+    targets: list[float] | None = option(
+        None, "accuracies whose rounds, bytes and seconds are reported; null: the data set's own", above=0, at_most=1
+    )
 
 
 @dataclass
@@ -64,7 +78,9 @@ class TrackingConfig:
 
 @dataclass
 class CheckpointConfig:
-    every: int = option(50, "rounds between checkpoints; the end of a run always has one; 0: only the end", at_least=0, identity=False)
+    every: int = option(
+        50, "rounds between checkpoints; the end of a run always has one; 0: only the end", at_least=0, identity=False
+    )
 
 
 @dataclass
@@ -74,11 +90,20 @@ class OutputConfig:
 
 @dataclass
 class QPConfig:
-    solver: str = option("exact", "projection solver of the GradMA family", choices=("exact", "cvxpylayers", "clarabel"))
-    scope: str = option("global", "one projection of the whole vector, or one per named tensor", choices=("global", "tensor"))
+    solver: str = option(
+        "exact", "projection solver of the GradMA family", choices=("exact", "cvxpylayers", "clarabel")
+    )
+    scope: str = option(
+        "global", "one projection of the whole vector, or one per named tensor", choices=("global", "tensor")
+    )
     worker_margin: float = option(0.0, "rho_l: anchors are met with <v, a> >= rho |p| |a|", at_least=0, below=1)
     server_margin: float = option(0.0, "rho_g: the same on the server", at_least=0, below=1)
-    drop_threshold: float = option(0.0, "delta: server anchors shorter than this share of the longest are dropped; 0 is the paper", at_least=0, below=1)
+    drop_threshold: float = option(
+        0.0,
+        "delta: server anchors shorter than this share of the longest are dropped; 0 is the paper",
+        at_least=0,
+        below=1,
+    )
 
 
 @dataclass
@@ -102,16 +127,32 @@ class FaultsConfig:
 
 @dataclass
 class StateConfig:
-    device: str | None = option(None, "where per-worker state lives between rounds; null: the training device", identity=False)
+    device: str | None = option(
+        None, "where per-worker state lives between rounds; null: the training device", identity=False
+    )
 
 
 @dataclass
 class Config:
-    preset: str = option("paper", "values for the readings of the paper; every other key overrides it; see `list presets`", identity=False)
-    scenario: str | None = option(None, "one of the paper's columns: sets data, model, omega, S, T and targets; see `list scenarios`", identity=False)
-    chosen: str | None = option(None, "YAML of hyper-parameters chosen per algorithm and scenario; see `sweep best`", identity=False)
-    point: str | None = option(None, "further key=value words, so that a sweep can range over what is not a full product", identity=False)
-    plugins: list[str] = option([], "modules to import first; they may register algorithms, models and data sets", identity=False)
+    preset: str = option(
+        "paper",
+        "values for the readings of the paper; every other key overrides it; see `list presets`",
+        identity=False,
+    )
+    scenario: str | None = option(
+        None,
+        "one of the paper's columns: sets data, model, omega, S, T and targets; see `list scenarios`",
+        identity=False,
+    )
+    chosen: str | None = option(
+        None, "YAML of hyper-parameters chosen per algorithm and scenario; see `sweep best`", identity=False
+    )
+    point: str | None = option(
+        None, "further key=value words, so that a sweep can range over what is not a full product", identity=False
+    )
+    plugins: list[str] = option(
+        [], "modules to import first; they may register algorithms, models and data sets", identity=False
+    )
     seed: int = option(0, "fixes partition, initial weights, cohorts and batches for every algorithm", at_least=0)
     data: DataConfig = group(DataConfig, "training data")
     model: ModelConfig = group(ModelConfig, "network")
@@ -122,9 +163,17 @@ class Config:
     batch_size: int = option(64, "samples of a local step", at_least=1, at_most=1_000_000)
     local_lr: float = option(0.1, "eta_l", above=0, grid=(0.001, 0.01, 0.1))
     server_lr: float = option(1.0, "eta_g", above=0, grid=(0.1, 1.0, 10.0))
-    aggregation: str = option("uniform", "weights of the updates: 1/S, or by the workers' sample counts", choices=("uniform", "samples"))
-    buffers: str = option("average", "BatchNorm statistics: averaged like updates, never changed on the server, or kept by each worker", choices=("average", "server", "local"))
-    algorithm: dict[str, Any] = option({"name": "fedavg"}, "algorithm.name and that algorithm's own fields; see `list algorithms`")
+    aggregation: str = option(
+        "uniform", "weights of the updates: 1/S, or by the workers' sample counts", choices=("uniform", "samples")
+    )
+    buffers: str = option(
+        "average",
+        "BatchNorm statistics: averaged like updates, never changed on the server, or kept by each worker",
+        choices=("average", "server", "local"),
+    )
+    algorithm: dict[str, Any] = option(
+        {"name": "fedavg"}, "algorithm.name and that algorithm's own fields; see `list algorithms`"
+    )
     availability: AvailabilityConfig = group(AvailabilityConfig, "which sampled workers report")
     qp: QPConfig = group(QPConfig, "projection of the GradMA family")
     memory: MemoryConfig = group(MemoryConfig, "gradient memory of GradMA and GradMA-S")
@@ -133,9 +182,18 @@ class Config:
     evaluation: EvaluationConfig = group(EvaluationConfig, "evaluation of the global model")
     precision: str = option("float32", "arithmetic of training and aggregation", choices=("float32", "float64"))
     device: str = option("auto", "auto | cpu | cuda | cuda:K", identity=False)
-    threads: int = option(1, "CPU threads of torch; 1 is fastest on a shared machine", at_least=1, at_most=1024, identity=False)
-    engine: str = option("auto", "how a cohort is computed; auto is the faster for (device, model)", choices=("auto", "loop", "stacked"), identity=False)
-    cohort_chunk: int | None = option(None, "workers trained at once when a whole cohort does not fit; null: all", at_least=1, identity=False)
+    threads: int = option(
+        1, "CPU threads of torch; 1 is fastest on a shared machine", at_least=1, at_most=1024, identity=False
+    )
+    engine: str = option(
+        "auto",
+        "how a cohort is computed; auto is the faster for (device, model)",
+        choices=("auto", "loop", "stacked"),
+        identity=False,
+    )
+    cohort_chunk: int | None = option(
+        None, "workers trained at once when a whole cohort does not fit; null: all", at_least=1, identity=False
+    )
     tracking: TrackingConfig = group(TrackingConfig, "Weights & Biases")
     checkpoint: CheckpointConfig = group(CheckpointConfig, "checkpoints")
     output: OutputConfig = group(OutputConfig, "files")
@@ -148,7 +206,11 @@ OPEN_GROUPS = ("algorithm", "trainer", "model.options")
 PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper": (
         "the paper's text: 1/S weights, one QP over the whole vector, x_{-1} = the worker's last local model",
-        {"aggregation": "uniform", "qp": {"scope": "global"}, "algorithm": {"gradma": {"previous_model": "last_local"}}},
+        {
+            "aggregation": "uniform",
+            "qp": {"scope": "global"},
+            "algorithm": {"gradma": {"previous_model": "last_local"}},
+        },
     ),
     "released": (
         "the authors' code: sample weights, one QP per named tensor, x_{-1} = x_t in the joint algorithm",
@@ -169,7 +231,9 @@ def check_key(key: str) -> None:
         return
     if any(re.fullmatch(rf"{re.escape(name)}(\.[^.\[\]]+)+", key) for name in OPEN_GROUPS):
         return
-    raise UserError(f"unknown key '{key}'{did_you_mean(key, keys) or '; `python -m fl_platform config` prints all keys'}")
+    raise UserError(
+        f"unknown key '{key}'{did_you_mean(key, keys) or '; `python -m fl_platform config` prints all keys'}"
+    )
 
 
 def parse_words(words: list[str]) -> DictConfig:
@@ -197,7 +261,8 @@ def parse_file(path: Path) -> DictConfig:
 def read_yaml(path: Path, source: str) -> dict[Any, Any]:
     """The mapping a YAML file holds; ``source`` names it in messages."""
     try:
-        loaded = OmegaConf.to_container(OmegaConf.load(path))  # unlike PyYAML, it reads 1e-3 and refuses a key given twice
+        # unlike PyYAML alone, this reads 1e-3 and refuses a key given twice
+        loaded = OmegaConf.to_container(OmegaConf.load(path))
     except FileNotFoundError:
         raise UserError(f"{source}: no such file") from None
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException, RecursionError) as error:
@@ -286,7 +351,9 @@ def from_given(given: DictConfig) -> Config:
         return default if value is None else str(value)
 
     sources = [point_values(wish("point") or ""), given]
-    algorithm = next((str(name) for source in reversed(sources) if (name := OmegaConf.select(source, "algorithm.name"))), "fedavg")
+    algorithm = next(
+        (str(name) for source in reversed(sources) if (name := OmegaConf.select(source, "algorithm.name"))), "fedavg"
+    )
     scenario = wish("scenario")
     if chosen := wish("chosen"):
         sources.insert(0, chosen_values(Path(chosen), algorithm, scenario))
@@ -345,11 +412,19 @@ def merge_one(merged: DictConfig, name: str, value: Any) -> None:
 def check_combinations(config: Config) -> None:
     """What no single key can say: keys that contradict each other."""
     if config.cohort_size > config.num_workers:
-        raise UserError(f"cohort_size={config.cohort_size} exceeds num_workers={config.num_workers}; a cohort has at most all workers")
+        raise UserError(
+            f"cohort_size={config.cohort_size} exceeds num_workers={config.num_workers}; "
+            "a cohort has at most all workers"
+        )
     if config.batch_size == 1 and config.model.norm == "batch":
-        raise UserError("batch_size=1 with model.norm=batch: BatchNorm needs at least 2 samples; use batch_size>=2 or model.norm=group | none")
+        raise UserError(
+            "batch_size=1 with model.norm=batch: BatchNorm needs at least 2 samples; "
+            "use batch_size>=2 or model.norm=group | none"
+        )
     if not isinstance(config.algorithm.get("name"), str):
-        raise UserError(f"algorithm.name={config.algorithm.get('name')} is not a name; see `python -m fl_platform list algorithms`")
+        raise UserError(
+            f"algorithm.name={config.algorithm.get('name')} is not a name; see `python -m fl_platform list algorithms`"
+        )
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import re
 import sys
 import warnings
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities import rank_zero_only
 
 from fl_platform import keys
@@ -19,7 +21,7 @@ from fl_platform.errors import UserError, did_you_mean
 from fl_platform.experiment import build, group_id, make_algorithm, run_id
 from fl_platform.federated import FederatedModule
 from fl_platform.progress import GracefulStop, RoundProgress, RowFile
-from fl_platform.run_directory import RunDirectory
+from fl_platform.run_directory import RunDirectory, check_writable
 from fl_platform.tracking.logger import EarlierRounds, close_logger, open_logger
 
 SET_ELSEWHERE = {
@@ -32,8 +34,15 @@ SET_ELSEWHERE = {
     "check_val_every_n_epoch": "evaluation.every",
     "enable_checkpointing": "checkpoint.every",
     "default_root_dir": "output.dir",
+    "precision": "precision",
 }
 """Trainer arguments that have a key of their own here."""
+
+ADMITTED = (
+    "accelerator", "devices", "strategy", "num_nodes", "profiler", "detect_anomaly", "deterministic", "benchmark",
+    "enable_progress_bar", "enable_model_summary",
+)  # fmt: skip
+"""The others; what else Lightning has would change what a round is, skip its evaluation, or end a run early."""
 
 EXIT_CODES = {"finished": 0, "diverged": 3, "interrupted": 130}
 
@@ -52,10 +61,14 @@ class Result:
     def last_line(self) -> str:
         """Machine-readable: ``done run=... rounds=... top_accuracy=...``; the first word says how it ended."""
         word = {"finished": "done"}.get(self.summary[keys.STATUS], self.summary[keys.STATUS])
+        top, final = (
+            "nan" if self.summary[key] is None else f"{self.summary[key]:.6f}"
+            for key in (keys.TOP_ACCURACY, keys.FINAL_ACCURACY)
+        )
         return (
             f"{word} run={self.summary['run']} rounds={self.summary[keys.ROUNDS]}"
-            f" top_accuracy={self.summary[keys.TOP_ACCURACY]:.6f} at_round={self.summary[keys.TOP_ACCURACY_ROUND]}"
-            f" final_accuracy={self.summary[keys.FINAL_ACCURACY]:.6f} fingerprint={self.summary[keys.FINGERPRINT]}"
+            f" top_accuracy={top} at_round={self.summary[keys.TOP_ACCURACY_ROUND]}"
+            f" final_accuracy={final} fingerprint={self.summary[keys.FINGERPRINT]}"
         )
 
 
@@ -64,16 +77,19 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
     torch.set_num_threads(config.threads)
     quieten_lightning()
     check_trainer_keys(config.trainer)
+    check_devices(config)
+    make_trainer(config, None, [])  # what Lightning refuses is refused before anything is opened
     identifier = run_id(config)
     files = RunDirectory(Path(config.output.dir), identifier)
+    check_writable(files.output, f"output.dir={files.output}")
     module = build(config)
     stop = GracefulStop()
     callbacks: list[L.Callback] = [make_algorithm(config), stop]
     attempt, logger = files.attempts, None  # other ranks than the first write nothing
     if is_first_rank():
+        logger = open_logger(config, identifier, group_id(config))
         attempt = checkpoint.parent.parent if checkpoint else files.start_attempt()
         files.write_config(to_dict(config))
-        logger = open_logger(config, identifier, group_id(config))
         callbacks += [RowFile(attempt / "rounds.jsonl"), *([EarlierRounds(logger)] if logger else [])]
     callbacks.append(RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every))
     trainer = make_trainer(config, logger, callbacks)
@@ -84,6 +100,8 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
         summary = summarise(module, identifier, interrupted=stop.requested)
         exit_code = EXIT_CODES[summary[keys.STATUS]]
+    except SystemExit:  # how Lightning ends a run on the second Ctrl-C
+        raise KeyboardInterrupt from None
     finally:
         if logger is not None:
             directory = close_logger(logger, summary, exit_code)
@@ -94,7 +112,7 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
 
 def is_first_rank() -> bool:
     """Whether this process logs and saves: the only one, or the first of a distributed run."""
-    return int(rank_zero_only.rank) == 0
+    return int(rank_zero_only.rank) == 0  # type: ignore[attr-defined]
 
 
 def summarise(module: FederatedModule, identifier: str, *, interrupted: bool) -> dict[str, Any]:
@@ -130,21 +148,39 @@ def make_trainer(config: Config, logger: Any, callbacks: list[L.Callback]) -> L.
         callbacks.append(RoundProgress(f"{config.algorithm['name']} on {config.data.name}"))
     try:
         return L.Trainer(**arguments)
-    except (TypeError, ValueError, RuntimeError, L.pytorch.utilities.exceptions.MisconfigurationException) as error:
-        raise UserError(f"trainer={config.trainer} is refused by Lightning: {' '.join(str(error).split())}") from None
+    except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
+        given = (
+            " ".join(f"trainer.{name}={value}" for name, value in config.trainer.items()) or f"device={config.device}"
+        )
+        raise UserError(f"{given} is refused by Lightning: {' '.join(str(error).split())}") from None
 
 
 def device_arguments(device: str) -> dict[str, Any]:
     if device == "auto":
         return {"accelerator": "gpu" if torch.cuda.is_available() else "cpu", "devices": 1}
+    check_device("device", device, "auto | cpu")
     kind, _, index = device.partition(":")
-    if kind == "cpu" and not index:
+    if kind == "cpu":
         return {"accelerator": "cpu", "devices": 1}
-    if kind == "cuda" and (not index or index.isdigit()):
-        if not torch.cuda.is_available():
-            raise UserError(f"device={device}: this machine has no CUDA device; allowed here: auto | cpu")
-        return {"accelerator": "gpu", "devices": [int(index)] if index else 1}
-    raise UserError(f"device={device} is not allowed; allowed: auto | cpu | cuda | cuda:K")
+    return {"accelerator": "gpu", "devices": [int(index)] if index else 1}
+
+
+def check_device(key: str, device: str, always: str) -> None:
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
+        raise UserError(f"{key}={device} is not allowed; allowed: {always} | cuda | cuda:K")
+    number = int(device.partition(":")[2] or 0)
+    if device != "cpu" and number >= torch.cuda.device_count():
+        raise UserError(
+            f"{key}={device}: this machine has {torch.cuda.device_count()} CUDA devices; allowed without one: {always}"
+        )
+
+
+def check_devices(config: Config) -> None:
+    """Refuse devices that are not there, before data is read."""
+    device_arguments(config.device)
+    for key, device in (("state.device", config.state.device), ("memory.device", config.memory.device)):
+        if device is not None:
+            check_device(key, device, "null | cpu")
 
 
 def check_trainer_keys(given: dict[str, Any]) -> None:
@@ -153,15 +189,26 @@ def check_trainer_keys(given: dict[str, Any]) -> None:
         if name in SET_ELSEWHERE:
             raise UserError(f"trainer.{name}={value} is set by the platform; use {SET_ELSEWHERE[name]}")
         if name not in known:
-            raise UserError(f"trainer.{name}={value}: lightning.Trainer has no such argument{did_you_mean(name, known)}")
+            raise UserError(
+                f"trainer.{name}={value}: lightning.Trainer has no such argument{did_you_mean(name, ADMITTED)}"
+            )
+        if name not in ADMITTED:
+            raise UserError(f"trainer.{name}={value} does not apply to rounds; allowed: {', '.join(ADMITTED)}")
 
 
 def quieten_lightning() -> None:
     """Lightning's greetings, tips and advice about data loaders do not apply to rounds."""
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for message in (".*does not have many workers.*", ".*logging interval.*", ".*configure_optimizers.*", ".*save_dir.*"):
+    for message in (
+        ".*does not have many workers.*",
+        ".*logging interval.*",
+        ".*configure_optimizers.*",
+        ".*save_dir.*",
+    ):
         warnings.filterwarnings("ignore", message)
+    # how Lightning 2.6 asks torch's pytree, once a batch
+    warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
 
 
 def say(message: str) -> None:

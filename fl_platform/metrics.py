@@ -59,9 +59,9 @@ class Scoreboard:
 
     def summary(self) -> dict[str, Any]:
         values: dict[str, Any] = {
-            keys.TOP_ACCURACY: self.top_accuracy,
+            keys.TOP_ACCURACY: self.top_accuracy if self.top_accuracy_round else None,
             keys.TOP_ACCURACY_ROUND: self.top_accuracy_round,
-            keys.FINAL_ACCURACY: self.final_accuracy,
+            keys.FINAL_ACCURACY: self.final_accuracy if self.top_accuracy_round else None,
             keys.TOTAL_BYTES: self.total_bytes,
             keys.TOTAL_SECONDS: self.total_seconds,
             **self.reached,

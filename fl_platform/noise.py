@@ -33,4 +33,4 @@ def integers(key: Tensor, count: int, below: int, stream: int = 0) -> Tensor:
 
 def keep_mask(key: Tensor, count: int, drop: float, stream: int = 0) -> Tensor:
     """(..., count) bool, False with probability ``drop``."""
-    return bits(key, count, stream) >= int(drop * (1 << 31))
+    return bits(key, count, stream) > int(drop * (1 << 31)) - 1  # the bound fits int32 for drop = 1 too

@@ -71,7 +71,11 @@ def allowed(field: "dataclasses.Field[Any]") -> str:
     """What the option admits, in words: ``> 0 and <= 1`` or ``offline | online``."""
     if choices := field.metadata.get("choices"):
         return " | ".join(choices)
-    bounds = [f"{sign} {field.metadata[name]:g}" for name, (sign, _) in _BOUNDS.items() if field.metadata.get(name) is not None]
+    bounds = [
+        f"{sign} {field.metadata[name]:g}"
+        for name, (sign, _) in _BOUNDS.items()
+        if field.metadata.get(name) is not None
+    ]
     return " and ".join(bounds)
 
 
@@ -81,15 +85,23 @@ def check_value(key: str, value: Any, field: "dataclasses.Field[Any]") -> None:
         return
     choices = field.metadata.get("choices")
     if choices and value not in choices:
-        raise UserError(f"{key}={value} is not allowed; allowed: {' | '.join(choices)}{did_you_mean(str(value), choices)}")
+        raise UserError(
+            f"{key}={value} is not allowed; allowed: {' | '.join(choices)}{did_you_mean(str(value), choices)}"
+        )
     numbers = [value] if isinstance(value, int | float) else value if isinstance(value, list) else []
     for number in numbers:
         if not isinstance(number, int | float) or isinstance(number, bool):
             continue
-        if not math.isfinite(number) or not all(
-            holds(number, field.metadata[name]) for name, (_, holds) in _BOUNDS.items() if field.metadata.get(name) is not None
+        if isinstance(number, int) and abs(number) >= 1 << 63:
+            raise UserError(f"{key}={value} is not allowed; it must be a number of at most 63 bits")
+        if not math.isfinite(number):
+            raise UserError(f"{key}={value} is not allowed; it must be a finite number {allowed(field)}".rstrip())
+        if not all(
+            holds(number, field.metadata[name])
+            for name, (_, holds) in _BOUNDS.items()
+            if field.metadata.get(name) is not None
         ):
-            raise UserError(f"{key}={value} is not allowed; it must be {allowed(field) or 'a finite number'}")
+            raise UserError(f"{key}={value} is not allowed; it must be {allowed(field)}")
 
 
 def check(options: Any, prefix: str = "") -> None:

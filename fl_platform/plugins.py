@@ -13,5 +13,5 @@ def import_plugins(plugins: list[str]) -> None:
     for plugin in plugins:
         try:
             importlib.import_module(plugin)
-        except ImportError as error:
+        except (ImportError, ValueError, TypeError) as error:  # also an empty name, or one that starts with a dot
             raise UserError(f"plugins=[{plugin}] cannot be imported: {error}") from None

@@ -1,6 +1,5 @@
 """What a person sees and does while a run goes on: a progress bar or plain lines, and Ctrl-C."""
 
-import json
 import signal
 import sys
 import time
@@ -11,6 +10,8 @@ from typing import Any, TextIO
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
+
+from fl_platform.run_directory import json_text
 
 SECONDS_BETWEEN_LINES = 10
 
@@ -36,7 +37,11 @@ class RoundProgress(ProgressBar):
         self._started, self._first_round = time.monotonic(), trainer.current_epoch
         if self._enabled and sys.stderr.isatty():
             self._bar = tqdm(
-                total=trainer.max_epochs, initial=trainer.current_epoch, desc=self._label, unit="round", dynamic_ncols=True
+                total=trainer.max_epochs,
+                initial=trainer.current_epoch,
+                desc=self._label,
+                unit="round",
+                dynamic_ncols=True,
             )
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -51,7 +56,11 @@ class RoundProgress(ProgressBar):
             self._last_line = now
             rate = (done - self._first_round) / max(now - self._started, 1e-9)
             left = ((trainer.max_epochs or done) - done) / rate
-            print(f"{self._label}: round {done}/{trainer.max_epochs}, {shown}, {rate:.1f} rounds/s, {left:.0f} s left", file=sys.stderr, flush=True)
+            print(
+                f"{self._label}: round {done}/{trainer.max_epochs}, {shown}, {rate:.1f} rounds/s, {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self._bar is not None:
@@ -80,7 +89,14 @@ class GracefulStop(L.Callback):
         if trainer.strategy.reduce_boolean_decision(self.requested, all=False):
             self.requested = trainer.should_stop = True
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._restore()
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        """Lightning's handlers, which it takes away itself before it calls teardown."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous.clear()
@@ -95,7 +111,7 @@ class RowFile(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115, closed in teardown
+        self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115, closed below
         for row in pl_module.history:  # type: ignore[union-attr]
             self._write(row)
 
@@ -104,9 +120,15 @@ class RowFile(L.Callback):
 
     def _write(self, row: dict[str, Any]) -> None:
         assert self._file is not None
-        self._file.write(json.dumps(row) + "\n")
+        self._file.write(json_text(row) + "\n")
         self._file.flush()
 
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self._close()
+
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -4,6 +4,7 @@ A finished configuration run again starts a new attempt; the old result stays un
 """
 
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import yaml
 
+from fl_platform import keys
 from fl_platform.checkpoints import newest_valid
+from fl_platform.errors import UserError
 
 
 class RunDirectory:
@@ -47,7 +50,7 @@ class RunDirectory:
 
     def complete(self, attempt: Path, result: dict[str, Any]) -> None:
         """Publish a result and let go of the attempts it supersedes."""
-        write_atomically(self.result_file, json.dumps(result, indent=1) + "\n")
+        write_atomically(self.result_file, json_text(result, indent=1) + "\n")
         for number in self._numbers():
             if number < int(attempt.name):
                 shutil.rmtree(self.attempts / f"{number:04d}", ignore_errors=True)
@@ -55,12 +58,35 @@ class RunDirectory:
     def result(self) -> dict[str, Any] | None:
         try:
             loaded = json.loads(self.result_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, UnicodeDecodeError):
             return None
-        return loaded if isinstance(loaded, dict) else None
+        return loaded if isinstance(loaded, dict) and keys.STATUS in loaded else None
 
     def _numbers(self) -> list[int]:
         return [int(path.name) for path in self.attempts.glob("[0-9]*") if path.name.isdigit()]
+
+
+def json_text(values: Any, indent: int | None = None) -> str:
+    """JSON that every reader takes: a figure that is not finite is null."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: finite(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [finite(item) for item in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(finite(values), indent=indent, allow_nan=False)
+
+
+def check_writable(directory: Path, source: str) -> None:
+    """Make a directory; ``source`` is the key or option that names it in messages."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{source} cannot be written: {error.strerror}") from None
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise UserError(f"{source} cannot be written: permission denied in {directory}")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -5,14 +5,17 @@ from pathlib import Path
 
 import yaml
 
+from fl_platform.commands.run import without_hyphens
 from fl_platform.config import compose, to_dict
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="fl_platform config", description="The configuration a run with these keys would have, and its run id.")
+    parser = argparse.ArgumentParser(
+        prog="fl_platform config", description="The configuration a run with these keys would have, and its run id."
+    )
     parser.add_argument("keys", nargs="*", metavar="key=value")
     parser.add_argument("--config", action="append", type=Path, default=[], metavar="FILE")
-    args = parser.parse_intermixed_args(words)
+    args = parser.parse_intermixed_args(without_hyphens(words, parser))
 
     config = compose(args.keys, args.config)
     from fl_platform.experiment import group_id, resolve, run_id

@@ -1,7 +1,7 @@
 """``run``: one federated run, fresh or resumed."""
 
 import argparse
-import json
+import shlex
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -17,21 +17,42 @@ def main(words: list[str]) -> int:
         epilog="example: fl_platform run data.name=mnist algorithm.name=fedprox algorithm.mu=0.1 num_rounds=50",
     )
     parser.add_argument("keys", nargs="*", metavar="key=value", help="what to change from the defaults")
-    parser.add_argument("--config", action="append", type=Path, default=[], metavar="FILE", help="YAML of keys; may repeat")
-    parser.add_argument("--resume", metavar="RUN_ID_OR_PATH", help="continue from a run's newest checkpoint, or from this one")
-    parser.add_argument("--continue", dest="go_on", action="store_true", help="go on from the newest checkpoint, if any")
+    parser.add_argument(
+        "--config", action="append", type=Path, default=[], metavar="FILE", help="YAML of keys; may repeat"
+    )
+    parser.add_argument(
+        "--resume", metavar="RUN_ID_OR_PATH", help="continue from a run's newest checkpoint, or from this one"
+    )
+    parser.add_argument(
+        "--continue", dest="go_on", action="store_true", help="go on from the newest checkpoint, if any"
+    )
     parser.add_argument("--skip-finished", action="store_true", help="return the stored result of a finished run")
-    parser.add_argument("--drop-unused", action="store_true", help="drop algorithm.<field> keys that only other algorithms have, as a sweep over algorithms needs")
+    parser.add_argument(
+        "--drop-unused",
+        action="store_true",
+        help="drop algorithm.<field> keys that only other algorithms have, as a sweep over algorithms needs",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
     args = parser.parse_intermixed_args(without_hyphens(words, parser))
 
-    config, checkpoint = (from_checkpoint(args.resume, args.keys) if args.resume else (compose(args.keys, args.config), None))
+    if args.resume is None:
+        config, checkpoint = compose(args.keys, args.config), None
+    elif args.config:
+        raise UserError(
+            f"--resume with --config {args.config[0]}: the checkpoint holds its configuration; leave --config out"
+        )
+    else:
+        config, checkpoint = from_checkpoint(args.resume, args.keys)
 
     from fl_platform import keys
     from fl_platform.experiment import resolve, run_id
     from fl_platform.launch import Result, is_first_rank, launch, say
-    from fl_platform.run_directory import RunDirectory, write_atomically
+    from fl_platform.run_directory import RunDirectory, check_writable, json_text, write_atomically
 
+    if args.json:
+        check_writable(args.json.parent, f"--json {args.json}")
+        if args.json.is_dir():
+            raise UserError(f"--json {args.json} is a directory; give a file")
     config = resolve(config, drop_unused=args.drop_unused)
     identifier = run_id(config)
     files = RunDirectory(Path(config.output.dir), identifier)
@@ -43,18 +64,23 @@ def main(words: list[str]) -> int:
         if args.go_on and not args.resume and stored is None:
             checkpoint = files.newest_checkpoint()
         elif not args.resume and stored is None and files.newest_checkpoint():
-            say(f"an unfinished attempt exists; to continue it instead: fl_platform run --resume {identifier}")
+            say(f"an unfinished attempt exists; to continue it instead: {resume_command(config, identifier)}")
         result = launch(config, checkpoint)
         if not is_first_rank():
             return result.exit_code
     if result.wandb_directory is not None:
         say(f"W&B directory: {result.wandb_directory}")
     if result.summary[keys.STATUS] == "interrupted":
-        say(f"to resume: fl_platform run --resume {identifier} output.dir={config.output.dir}")
+        say(f"to resume: {resume_command(config, identifier)}")
     if args.json:
-        write_atomically(args.json, json.dumps(result.summary, indent=1) + "\n")
+        write_atomically(args.json, json_text(result.summary, indent=1) + "\n")
     print(result.last_line(), flush=True)
     return result.exit_code
+
+
+def resume_command(config: Config, identifier: str) -> str:
+    words = ["python", "-m", "fl_platform", "run", "--resume", identifier, f"output.dir={config.output.dir}"]
+    return shlex.join(words)
 
 
 def without_hyphens(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
@@ -77,7 +103,10 @@ def from_checkpoint(target: str, words: list[str]) -> tuple[Config, Path]:
         run_path = Path(target) if Path(target).is_dir() else Path(from_given(given).output.dir) / target
         found = RunDirectory(run_path.parent, run_path.name).newest_checkpoint()
         if found is None:
-            raise UserError(f"--resume {target}: no checkpoint below {run_path}; give a run id in output.dir, a run directory or a .ckpt file")
+            raise UserError(
+                f"--resume {target}: no checkpoint below {run_path}; "
+                "give a run id in output.dir, a run directory or a .ckpt file"
+            )
         checkpoint = found
     saved = parse_mapping(saved_config(checkpoint), f"--resume {target}")
     saved.merge_with(given)
@@ -96,7 +125,8 @@ def refuse_changes(words: list[str]) -> None:
         option = options.get(key)
         if key.startswith("trainer."):
             continue
-        if option is None or option.metadata["identity"]:
-            raise UserError(f"--resume with {word}: this would be another experiment; only keys such as threads, device, engine or tracking.mode may change")
-
-
+        if option is None or option.metadata["identity"] or key in ("preset", "scenario", "chosen", "point"):
+            raise UserError(
+                f"--resume with {word}: this would be another experiment; "
+                "only keys such as threads, device, engine or tracking.mode may change"
+            )

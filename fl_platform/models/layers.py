@@ -4,6 +4,7 @@ A network is run in two ways: for one worker, and for a stack of workers whose b
 length. What differs is carried by the active ``Pass``; outside any pass the layers are PyTorch's own.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -65,8 +66,8 @@ class BatchNorm(nn.Module):
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         if active.mask is not None:
             return self._masked(x, active.mask, active.updates_statistics)
-        statistics = (self.running_mean, self.running_var) if active.updates_statistics else (None, None)
-        return F.batch_norm(x, *statistics, self.weight, self.bias, True, self.momentum, self.eps)
+        mean, variance = (self.running_mean, self.running_var) if active.updates_statistics else (None, None)
+        return F.batch_norm(x, mean, variance, self.weight, self.bias, True, self.momentum, self.eps)
 
     def _masked(self, x: Tensor, mask: Tensor, update: bool) -> Tensor:
         over = [0, *range(2, x.dim())]
@@ -89,23 +90,28 @@ class BatchNorm(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout whose mask is a function of the pass's key: the same alone, stacked and padded."""
+    """Dropout whose mask is a function of the pass's key: the same alone, stacked and padded.
 
-    def __init__(self, probability: float = 0.5) -> None:
+    ``channels`` drops whole channels, as nn.Dropout2d does.
+    """
+
+    def __init__(self, probability: float = 0.5, channels: bool = False) -> None:
         super().__init__()
-        self.probability = probability
+        self.probability, self.channels = probability, channels
 
     def forward(self, x: Tensor) -> Tensor:
         active = _active.get()
         if active is None:
-            return F.dropout(x, self.probability, self.training)
+            drop = torch.feature_dropout if self.channels else torch.dropout
+            return drop(x, self.probability, self.training)
         if not active.train:
             return x
         if active.key is None:
             raise RuntimeError("a training pass through dropout needs a key")
-        keep = noise.keep_mask(active.key, x.numel(), self.probability, stream=active.dropout_layers)
+        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.channels else x.shape
+        keep = noise.keep_mask(active.key, math.prod(shape), self.probability, stream=active.dropout_layers)
         active.dropout_layers += 1
-        return x * keep.view(x.shape) / (1 - self.probability)
+        return x * keep.view(shape) / ((1 - self.probability) or 1)
 
 
 class Features(nn.Module):
@@ -145,9 +151,16 @@ def adopt(module: nn.Module) -> None:
             if not (child.affine and child.track_running_stats and child.momentum is not None):
                 raise ValueError(f"BatchNorm layer '{name}' must be affine, with running statistics and a momentum")
             ours = BatchNorm(child.num_features, child.momentum, child.eps)
-            ours.load_state_dict({key: value for key, value in child.state_dict().items() if key != "num_batches_tracked"})
+            ours.load_state_dict(
+                {key: value for key, value in child.state_dict().items() if key != "num_batches_tracked"}
+            )
             setattr(module, name, ours)
-        elif isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d):
-            setattr(module, name, Dropout(child.p))
+        elif isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+            setattr(module, name, Dropout(child.p, channels=not isinstance(child, nn.Dropout)))
+        elif isinstance(child, nn.modules.batchnorm._NormBase) and child.track_running_stats:
+            raise ValueError(
+                f"layer '{name}' is a {type(child).__name__}; "
+                "of layers with running statistics BatchNorm1d to 3d are known"
+            )
         else:
             adopt(child)

@@ -8,21 +8,27 @@ import torch
 from torch import nn
 
 from fl_platform.errors import UserError, unknown_name
-from fl_platform.models.layers import adopt
+from fl_platform.models.layers import Pass, adopt, running
 
 Shape = tuple[int, int, int]
 Builder = Callable[..., nn.Sequential]
 
 _architectures: dict[str, tuple[str, Builder]] = {}
+_with_width: set[str] = set()
 
 
-def architecture(name: str, description: str) -> Callable[[Builder], Builder]:
-    """Register ``builder(shape, num_classes, norm, width)``, which returns a Sequential of named blocks."""
+def architecture(name: str, description: str, has_width: bool = False) -> Callable[[Builder], Builder]:
+    """Register ``builder(shape, num_classes, norm, width)``, which returns a Sequential of named blocks.
+
+    Only a builder that says ``has_width`` may be given a model.width.
+    """
 
     def register(builder: Builder) -> Builder:
         if name in _architectures:
             raise ValueError(f"a model named '{name}' is registered already")
         _architectures[name] = (description, builder)
+        if has_width:
+            _with_width.add(name)
         return builder
 
     return register
@@ -44,18 +50,26 @@ def build(
     generator: torch.Generator | None = None,
 ) -> nn.Module:
     """A freshly initialised network; PyTorch's default initialisation, drawn from ``generator`` alone."""
+    if width is not None and name not in _with_width:
+        raise UserError(
+            f"model.width={width} only applies to model.name={' | '.join(sorted(_with_width))}, not to {name}"
+        )
     with torch.random.fork_rng(devices=[]):
         if generator is not None:
             torch.set_rng_state(generator.get_state())
         if name in _architectures:
             if options:
-                raise UserError(f"model.options={dict(options)} only applies to a model given by its dotted path, not to model.name={name}")
+                raise UserError(
+                    f"model.options={dict(options)} only applies to a model given by its dotted path, "
+                    f"not to model.name={name}"
+                )
             module: nn.Module = _architectures[name][1](shape, num_classes, norm=norm, width=width)
-        elif "." in name:
-            module = imported(name, dict(options or {}))
         else:
-            raise unknown_name("model.name", name, _architectures)
-    check_output(name, module, shape, num_classes)
+            check_name(name)
+            module = imported(name, dict(options or {}))
+        check_output(name, module, shape, num_classes)  # where lazy layers draw their values
+    if name not in _architectures:
+        check_draws(name, module, shape)
     return module
 
 
@@ -72,7 +86,10 @@ def imported(path: str, options: dict[str, Any]) -> nn.Module:
         raise UserError(f"model.name={path} with model.options={options} cannot be built: {error}") from None
     if not isinstance(module, nn.Module):
         raise UserError(f"model.name={path} gives a {type(module).__name__}, not a torch.nn.Module")
-    adopt(module)
+    try:
+        adopt(module)
+    except ValueError as error:
+        raise UserError(f"model.name={path} cannot be trained by workers: {error}") from None
     return module
 
 
@@ -83,14 +100,32 @@ def check_output(name: str, module: nn.Module, shape: Shape, num_classes: int) -
         with torch.no_grad():
             output = module(torch.zeros(2, *shape))
     except RuntimeError as error:
-        raise UserError(f"model.name={name} cannot take images of shape {shape}: {' '.join(str(error).split())}") from None
+        raise UserError(
+            f"model.name={name} cannot take images of shape {shape}: {' '.join(str(error).split())}"
+        ) from None
     finally:
         module.train(was_training)
+    if not isinstance(output, torch.Tensor):
+        raise UserError(f"model.name={name} gives a {type(output).__name__}, not a tensor of logits")
     if tuple(output.shape) != (2, num_classes):
         raise UserError(f"model.name={name} gives outputs of shape {tuple(output.shape[1:])} for {num_classes} classes")
+    if not any(True for _ in module.parameters()):
+        raise UserError(f"model.name={name} has no parameters to train")
+
+
+def check_draws(name: str, module: nn.Module, shape: Shape) -> None:
+    """A user's forward may draw through its dropout layers only: other numbers would depend on who trains when."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        before = torch.get_rng_state()
+        with running(Pass(train=True, key=torch.tensor(0))):
+            module(torch.zeros(2, *shape))
+        if not torch.equal(before, torch.get_rng_state()):
+            raise UserError(
+                f"model.name={name} draws random numbers itself; use nn.Dropout layers, which workers can repeat"
+            )
 
 
 def check_name(name: str) -> None:
     """Raise UserError unless the name is registered or could be a dotted path."""
-    if name not in _architectures and "." not in name:
+    if name not in _architectures and not ("." in name and all(part.isidentifier() for part in name.split("."))):
         raise unknown_name("model.name", name, _architectures)

@@ -12,7 +12,11 @@ from fl_platform.models.layers import Features, Residual, norm_layer
 from fl_platform.models.registry import Shape, architecture
 
 
-@architecture("resnet20", "three stages of three basic blocks; 4,376,584 parameters on Tiny-ImageNet, 284,824 with width 16")
+@architecture(
+    "resnet20",
+    "three stages of three basic blocks; 4,376,584 parameters on Tiny-ImageNet, 284,824 with width 16",
+    has_width=True,
+)
 def resnet20(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> nn.Sequential:
     width = width or 64
 

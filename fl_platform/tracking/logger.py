@@ -23,29 +23,41 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
     if tracking.mode == "disabled":
         return None
     if tracking.mode == "online" and not logged_in():
-        raise UserError("tracking.mode=online needs a W&B account: run `wandb login` or set WANDB_API_KEY, or use tracking.mode=offline")
+        raise UserError(
+            "tracking.mode=online needs a W&B account: "
+            "run `wandb login` or set WANDB_API_KEY, or use tracking.mode=offline"
+        )
     Path(config.output.dir).mkdir(parents=True, exist_ok=True)
-    logger = WandbLogger(
-        project=tracking.project,
-        entity=tracking.entity,
-        name=f"{config.algorithm['name']}-{config.data.name}-seed{config.seed}-{run_id}",
-        id=os.environ.get("WANDB_RUN_ID", run_id),
-        save_dir=config.output.dir,
-        offline=tracking.mode == "offline",
-        group=tracking.group or group,
-        tags=[config.algorithm["name"], config.data.name, *tracking.tags],
-        config={**to_dict(config), "run": {"id": run_id, "group": group, **provenance()}},
-        settings=wandb.Settings(console="off", silent=True, save_code=False, disable_git=True, x_disable_stats=tracking.mode == "offline"),
-    )
-    run = logger.experiment
+    offline = tracking.mode == "offline"
+    try:
+        # not by WandbLogger, which passes a setting that wandb warns of and makes trainer/global_step the x axis
+        run = wandb.init(
+            project=tracking.project,
+            entity=tracking.entity,
+            name=f"{config.algorithm['name']}-{config.data.name}-seed{config.seed}-{run_id}",
+            id=os.environ.get("WANDB_RUN_ID", run_id),
+            resume="allow",
+            dir=config.output.dir,
+            mode="offline" if offline else "online",
+            group=tracking.group or group,
+            tags=[config.algorithm["name"], config.data.name, *tracking.tags],
+            config={**to_dict(config), "run": {"id": run_id, "group": group, **provenance()}},
+            settings=wandb.Settings(
+                console="off", silent=True, save_code=False, disable_git=True, x_disable_stats=offline
+            ),
+        )
+    except wandb.errors.UsageError as error:
+        raise UserError(
+            f"W&B refuses tracking.mode={tracking.mode}, tracking.project={tracking.project}: {error}"
+        ) from None
     run.define_metric(keys.ROUND)
-    run.define_metric("*", step_metric=keys.ROUND, step_sync=False)  # WandbLogger made trainer/global_step the axis
-    return logger
+    run.define_metric("*", step_metric=keys.ROUND, step_sync=False)
+    return WandbLogger(experiment=run, save_dir=config.output.dir)
 
 
 def logged_in() -> bool:
     """Whether a key is configured; asks no server."""
-    return bool(os.environ.get("WANDB_API_KEY") or wandb.api.api_key)
+    return bool(os.environ.get("WANDB_API_KEY") or wandb.login(prompt=False, verify=False))
 
 
 class EarlierRounds(L.Callback):
