@@ -11,5 +11,9 @@ COMMANDS = {
     "doctor": "what this machine has and what is missing",
     "sweep": "many runs from one W&B sweep YAML",
     "report": "tables and figures from logs",
+    "dashboard": "sweeps and runs, live, in a browser",
+    "publish": "a saved view and a report in a W&B project",
+    "docs": "check or renew the documents made from the code",
+    "bench": "measure speed and scale on this machine",
     "demo": "a small comparison of all algorithms on embedded data",
 }

@@ -6,7 +6,8 @@ from pathlib import Path
 import yaml
 
 from fl_platform.commands.run import without_hyphens
-from fl_platform.config import compose, to_dict
+from fl_platform.composition import compose
+from fl_platform.config import to_dict
 
 
 def main(words: list[str]) -> int:

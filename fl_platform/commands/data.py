@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_platform.config import Config, compose
+from fl_platform.composition import compose
+from fl_platform.config import Config
 
 SHOWN_WORKERS = 200
 SHOWN_CLASSES = 10

@@ -47,7 +47,9 @@ def list_datasets() -> Listing:
     from fl_platform.data import datasets
 
     found = [datasets.get(name) for name in datasets.names()]
-    return [(d.name, f"{d.description} [{d.num_classes} classes, {d.default_model}, {d.num_rounds} rounds]") for d in found]
+    return [
+        (d.name, f"{d.description} [{d.num_classes} classes, {d.default_model}, {d.num_rounds} rounds]") for d in found
+    ]
 
 
 def list_models() -> Listing:
@@ -68,7 +70,10 @@ def list_presets() -> Listing:
 
 def list_scenarios() -> Listing:
     return [
-        (name, f"omega={keys['data']['dirichlet_omega']:g} S={keys['cohort_size']} T={keys['num_rounds']} target={keys['evaluation']['targets'][0]:g}")
+        (
+            name,
+            f"omega={keys['data']['dirichlet_omega']:g} S={keys['cohort_size']} T={keys['num_rounds']} target={keys['evaluation']['targets'][0]:g}",
+        )
         for name, keys in scenarios().items()
     ]
 

@@ -15,6 +15,7 @@ from fl_platform.reporting.runs import Runs, merge, read_source, select, to_fram
 _EPILOG = """examples:
   report                                                list the reports below ./reports
   report table1_mnist --source runs --archive           build one from new logs and keep them beside it
+  report demo --html                                    and one self-contained page, report.html
   report --source runs --rows algorithm.name --columns data.dirichlet_omega,cohort_size --where data.name=mnist
 """
 
@@ -41,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, help="where a report is written; default: its own directory")
     parser.add_argument("--archive", action="store_true", help=f"keep the report's runs beside it in {ARCHIVE}")
+    parser.add_argument("--html", action="store_true", help="also write report.html: one file to send to a colleague")
     parser.add_argument("--rows", help="free table: configuration keys of the rows, separated by commas")
     parser.add_argument("--columns", default="", help="free table: configuration keys of the columns")
     parser.add_argument("--value", default="top_accuracy", help="free table: a measure or a key of the summary")
@@ -77,8 +79,13 @@ def _build(options: argparse.Namespace) -> int:
     runs = select(to_frames(logs), _conditions(options.where))
     for warning in runs.warnings:
         print(f"warning: {render.visible(warning)}", file=sys.stderr)
-    for path in build(report, runs, options.out or report.directory):
+    out = options.out or report.directory
+    for path in build(report, runs, out):
         print(path)
+    if options.html:
+        from fl_platform.reporting.page import write_page
+
+        print(write_page(report, runs, logs, out))
     return 0
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from fl_platform.config import Config, compose, from_given, parse_mapping, parse_words
+from fl_platform.composition import compose, from_given, parse_mapping, parse_words
+from fl_platform.config import Config
 from fl_platform.errors import UserError
 
 

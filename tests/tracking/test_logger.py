@@ -9,7 +9,8 @@ import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
 from fl_platform.checkpoints import sorted_checkpoints
-from fl_platform.config import compose, to_dict
+from fl_platform.composition import compose
+from fl_platform.config import to_dict
 from fl_platform.errors import UserError
 from fl_platform.experiment import group_id, resolve, run_id
 from fl_platform.launch import launch

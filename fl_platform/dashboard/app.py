@@ -1,0 +1,90 @@
+"""The dashboard as a web application: GET only, for this machine only, read-only."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fl_platform.dashboard.store import Store
+from fl_platform.dashboard.views import Views
+from fl_platform.errors import UserError
+
+STATIC = Path(__file__).parent / "static"
+HOSTS = ["127.0.0.1", "localhost"]  # a page elsewhere whose name is made to point here sends its own name
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class SafetyHeaders:
+    """Adds ``HEADERS`` to every answer, errors included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *own]}
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+def make_app(store: Store) -> Starlette:
+    views = Views(store)
+    answers = (views.overview, views.lines, views.metrics, views.tables, views.run, views.partition)
+    return Starlette(
+        routes=[
+            Route("/", _index, methods=["GET"]),
+            *(Route(f"/api/{answer.__name__}", _endpoint(answer), methods=["GET"]) for answer in answers),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[
+            Middleware(SafetyHeaders),
+            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
+            Middleware(GZipMiddleware, minimum_size=10_000, compresslevel=1),
+        ],
+    )
+
+
+async def _index(request: Request) -> Response:
+    return FileResponse(STATIC / "index.html")
+
+
+def _endpoint(answer: Callable[[dict[str, str]], dict[str, Any]]) -> Callable[[Request], Any]:
+    async def respond(request: Request) -> Response:
+        status, body = await run_in_threadpool(_answer, answer, dict(request.query_params))
+        return Response(body, status, media_type="application/json")
+
+    return respond
+
+
+def _answer(answer: Callable[[dict[str, str]], dict[str, Any]], words: dict[str, str]) -> tuple[int, bytes]:
+    try:
+        return 200, _json(answer(words))
+    except UserError as error:
+        return 400, _json({"error": str(error)})
+
+
+def _json(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, allow_nan=False, separators=(",", ":")).encode()

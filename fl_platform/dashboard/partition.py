@@ -1,0 +1,30 @@
+"""How a run's training data was dealt to its workers, worked out again from its configuration."""
+
+import functools
+import json
+from typing import Any
+
+from fl_platform.errors import UserError
+
+_IN_PARTITION = ("data", "num_workers", "seed")
+SHOWN_WORKERS = 200
+
+
+def class_counts(config: dict[str, Any]) -> dict[str, Any]:
+    """``counts[worker][class]``; UserError where the data set is not on this machine."""
+    given = {key: config[key] for key in _IN_PARTITION if key in config}
+    if config.get("plugins"):
+        raise UserError("plugins are not imported here; `fl_platform data partition` shows this partition")
+    return _counts(json.dumps(given, sort_keys=True))
+
+
+@functools.lru_cache(maxsize=16)
+def _counts(text: str) -> dict[str, Any]:
+    from fl_platform.composition import from_given, parse_mapping  # torch: seconds and memory that no other view needs
+    from fl_platform.data import datasets
+    from fl_platform.data.deal import deal, prepare
+
+    config = from_given(parse_mapping({**json.loads(text), "cohort_size": 1}, "config"))
+    train, _ = prepare(config)
+    counts = deal(config, train.labels).class_counts(train.labels, datasets.get(config.data.name).num_classes)
+    return {"counts": counts[:SHOWN_WORKERS].tolist(), "workers": len(counts)}

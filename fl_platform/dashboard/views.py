@@ -1,0 +1,173 @@
+"""What each address of the dashboard answers: the state of the store as plain values."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fl_platform import keys
+from fl_platform.dashboard.partition import class_counts
+from fl_platform.dashboard.store import State, Store
+from fl_platform.errors import UserError, unknown_name
+from fl_platform.reporting import tables
+from fl_platform.reporting.lines import AXES, Wish, make_lines, metrics_of
+from fl_platform.reporting.measures import MEASURES
+from fl_platform.reporting.render import visible
+from fl_platform.reporting.runs import to_frames
+from fl_platform.reporting.shown import ShownRun, details, row, table_values
+
+MOST_POINTS = 2000
+_LOG_TAIL = 32_768
+_IN_TABLES = (keys.ROUND, keys.TEST_ACCURACY, keys.FORGETTING, keys.TOTAL_BYTES, keys.TOTAL_SECONDS)
+
+
+class Views:
+    """Answers by name; each takes the query's words."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._rows: dict[str, tuple[ShownRun, dict[str, Any]]] = {}
+        self._tables: tuple[object, dict[str, Any]] | None = None
+        self._one_at_a_time = threading.Lock()  # tables are dear: a second request waits for the first's result
+
+    def overview(self, words: dict[str, str]) -> dict[str, Any]:
+        """Sweeps, and the runs that changed since the version the browser has; all of them when one was lost."""
+        state = self.store.state
+        since = _whole(words, "since", 0)
+        is_full = since < max(state.complete_since, 1) or since > state.version
+        changed = [run_id for run_id, version in state.versions.items() if is_full or version > since]
+        return {
+            "version": state.version,
+            "full": is_full,
+            "root": visible(self.store.root),
+            "now": time.time(),
+            "unread": state.unread,
+            "is_looking": self.store.is_looking,
+            "runs": [self._row(run_id, state.runs[run_id]) for run_id in changed],
+            "sweeps": [sweep.values for sweep in state.sweeps],
+            "warnings": [visible(text) for text in state.warnings[:20]],
+        }
+
+    def _row(self, run_id: str, run: ShownRun) -> dict[str, Any]:
+        kept = self._rows.get(run_id)
+        if kept is None or kept[0] is not run:
+            kept = self._rows[run_id] = (run, row(run))
+        return kept[1]
+
+    def lines(self, words: dict[str, str]) -> dict[str, Any]:
+        """One chart."""
+        axis = words.get("axis", "rounds")
+        if axis not in AXES:
+            raise unknown_name("axis", axis, AXES)
+        wish = Wish(
+            metric=words.get("metric", keys.TEST_ACCURACY),
+            by=tuple(word for word in words.get("by", "algorithm,scenario").split(",") if word),
+            axis=axis,
+            points=min(_whole(words, "points", 300), MOST_POINTS),
+            smooth=_whole(words, "smooth", 1),
+            start=_number(words, "from", float("-inf")),
+            end=_number(words, "to", float("inf")),
+        )
+        return make_lines(_chosen(self.store.state, words), wish)
+
+    def metrics(self, words: dict[str, str]) -> dict[str, Any]:
+        """What can be drawn, and what runs can be grouped by."""
+        runs = _chosen(self.store.state, words)
+        found: dict[str, set[str]] = {}
+        for run in runs:
+            for name, text in {**run.settings, "seed": run.config.get("seed", "")}.items():
+                found.setdefault(name, set()).add(text)
+        varying = [name for name, texts in found.items() if len(texts) > 1]
+        return {"metrics": [visible(name) for name in metrics_of(runs)], "keys": sorted(map(visible, varying))}
+
+    def tables(self, words: dict[str, str]) -> dict[str, Any]:
+        """Tables 1 and 2 of the chosen runs; made again only when a run has ended since."""
+        value, unit = words.get("value", "top_accuracy"), words.get("unit", "rounds")
+        target = _number(words, "target", None)
+        if value not in MEASURES:
+            raise unknown_name("value", value, MEASURES)
+        with self._one_at_a_time:
+            state = self.store.state
+            runs = _chosen(state, words)
+            key = (value, unit, target, frozenset((run.log.run_id, run.log.status) for run in runs))
+            if self._tables is None or self._tables[0] != key:
+                self._tables = (key, _tables(runs, value, unit, target))
+            return self._tables[1]
+
+    def run(self, words: dict[str, str]) -> dict[str, Any]:
+        """One run: everything it says about itself, and the end of what it printed."""
+        state = self.store.state
+        found = _one(state, words)
+        trial = state.trial(found.log.run_id)
+        values = {**self._row(found.log.run_id, found), **details(found), "log": None}
+        if trial is not None:
+            values |= {"trial": trial.number, "log": log_tail(trial.log)}
+        return values
+
+    def partition(self, words: dict[str, str]) -> dict[str, Any]:
+        """Samples by worker and class of a run's data, where the data set is on this machine."""
+        return class_counts(_one(self.store.state, words).log.config)
+
+
+def _chosen(state: State, words: dict[str, str]) -> Sequence[ShownRun]:
+    """The runs named by ``ids``, all of them without it; names of runs that are gone are passed over."""
+    if "ids" not in words:
+        return list(state.runs.values())
+    return [state.runs[run_id] for run_id in words["ids"].split(",") if run_id in state.runs]
+
+
+def _one(state: State, words: dict[str, str]) -> ShownRun:
+    run_id = words.get("id", "")
+    if run_id not in state.runs:
+        raise UserError(f"id={visible(run_id)} is no run that is known here")
+    return state.runs[run_id]
+
+
+def _tables(runs: Sequence[ShownRun], value: str, unit: str, target: float | None) -> dict[str, Any]:
+    logs = []
+    for run in runs:
+        history = run.log.history
+        names = [name for name in _IN_TABLES if name in history.column_names]
+        logs.append(dataclasses.replace(run.log, history=history.select(names)))
+    frames = to_frames(logs)
+    made: dict[str, Any] = {}
+    for name, make in (
+        ("first", partial(tables.statistic_table, value=value)),
+        ("second", partial(tables.target_table, unit=unit, target=target)),
+    ):
+        try:
+            made[name] = table_values(make(frames, select="best"))
+        except UserError as error:
+            made[name] = {"error": visible(error)}
+    return made
+
+
+def log_tail(path: Path) -> str | None:
+    """The end of a log, as lines: a progress bar's returns become line ends."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return None
+    return "\n".join(visible(line) for line in text.replace("\r", "\n").split("\n"))
+
+
+def _whole(words: dict[str, str], name: str, default: int) -> int:
+    text = words.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise UserError(f"{name}={visible(text)} is not allowed; it must be a whole number >= 0")
+    return int(text)
+
+
+def _number(words: dict[str, str], name: str, default: Any) -> Any:
+    text = words.get(name, "")
+    if not text:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{name}={visible(text)} is not a number") from None

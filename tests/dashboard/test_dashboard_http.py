@@ -1,0 +1,220 @@
+"""The dashboard over HTTP: what it answers, and what it refuses."""
+
+import http.client
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from fl_platform.commands import dashboard
+from fl_platform.dashboard import app
+from fl_platform.dashboard.server import bind
+from fl_platform.errors import UserError
+from tests.dashboard.made_runs import HOSTILE, make_old, rows, served, write_rows, write_run
+
+Reply = tuple[int, dict[str, str], bytes]
+
+
+class Site:
+    def __init__(self, root: Path, address: str, store: Any) -> None:
+        self.root, self.address, self.store = root, address, store
+
+    def ask(self, path: str, method: str = "GET", host: str | None = None) -> Reply:
+        place = urlsplit(self.address)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+        connection.putrequest(method, path, skip_host=True)
+        connection.putheader("Host", place.netloc if host is None else host)
+        connection.endheaders()
+        reply = connection.getresponse()
+        body = reply.read()
+        connection.close()
+        return reply.status, {name.lower(): value for name, value in reply.getheaders()}, body
+
+    def get(self, path: str) -> dict[str, Any]:
+        status, _, body = self.ask(path)
+        assert status == 200, body
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    root = tmp_path_factory.mktemp("served")
+    for name in ("fedavg", "gradma"):
+        for seed in range(2):
+            write_run(root, f"{name}-{seed}", name, seed)
+    write_run(root, "odd", HOSTILE, status="diverged", tracking={"tags": [HOSTILE]})
+    make_old(root)
+    with served(root) as (address, store):
+        yield Site(root, address, store)
+
+
+def test_every_answer_carries_the_safety_headers(site: Site) -> None:
+    for path in ("/", "/api/overview", "/static/app.js", "/static/absent", "/nowhere", "/api/run"):
+        _, headers, _ = site.ask(path)
+        for name, value in app.HEADERS.items():
+            assert headers[name.lower()] == value, path
+    policy = app.HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::1]"])
+def test_a_foreign_host_is_refused(site: Site, host: str) -> None:
+    for path in ("/", "/api/overview", "/static/app.js"):
+        status, _, body = site.ask(path, host=host)
+        assert status == 400
+        assert b"fedavg" not in body
+
+
+def test_names_of_this_machine_are_served(site: Site) -> None:
+    for host in ("localhost:1234", "127.0.0.1"):
+        assert site.ask("/", host=host)[0] == 200
+
+
+def test_it_listens_on_loopback_only() -> None:
+    with bind(0) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_but_reading(site: Site, method: str) -> None:
+    for path in ("/", "/api/overview", "/static/app.js"):
+        assert site.ask(path, method)[0] == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static/%5c..%5capp.py",
+     "/static//etc/passwd", "/../../etc/passwd", "/static/%00", "/static/"],
+)  # fmt: skip
+def test_only_the_files_of_the_page_are_served(site: Site, path: str) -> None:
+    status, _, body = site.ask(path)
+    assert status in (400, 404)
+    assert b"root:" not in body
+    assert b"Starlette" not in body
+
+
+@pytest.mark.parametrize("run_id", ["../odd", "..%2f..%2fetc", "absent", "", "odd/attempts"])
+def test_a_run_is_looked_up_never_opened(site: Site, run_id: str) -> None:
+    status, _, body = site.ask(f"/api/run?id={run_id}")
+    assert status == 400
+    assert "is no run that is known here" in json.loads(body)["error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("overview?since=-1", "since=-1 is not allowed"),
+        ("overview?since=%F0%9F%98%80", "must be a whole number"),
+        ("lines?axis=epochs", "axis=epochs is not known; allowed: bytes, rounds, seconds"),
+        ("lines?points=1e9", "points=1e9 is not allowed"),
+        ("lines?from=here", "from=here is not a number"),
+        ("tables?value=best", "value=best is not known"),
+        ("tables?target=high", "target=high is not a number"),
+    ],
+)
+def test_bad_words_get_one_sentence(site: Site, words: str, message: str) -> None:
+    status, _, body = site.ask(f"/api/{words}")
+    assert status == 400
+    assert message in json.loads(body)["error"]
+
+
+def test_overview_then_only_what_changed(site: Site) -> None:
+    whole = site.get("/api/overview")
+    assert {run["id"] for run in whole["runs"]} == {"fedavg-0", "fedavg-1", "gradma-0", "gradma-1", "odd"}
+    assert whole["full"]
+    assert whole["is_looking"]
+    nothing = site.get(f"/api/overview?since={whole['version']}")
+    assert (nothing["runs"], nothing["full"]) == ([], False)
+    path = write_run(site.root, "late", status=None, made=rows(rounds=2))
+    site.store.look()
+    news = site.get(f"/api/overview?since={whole['version']}")
+    assert [(run["id"], run["round"]) for run in news["runs"]] == [("late", 2)]
+    write_rows(path, rows(rounds=3)[2:], "a")
+    site.store.look()
+    assert [run["round"] for run in site.get(f"/api/overview?since={news['version']}")["runs"]] == [3]
+
+
+def test_lines_are_thinned_and_a_window_is_finer(site: Site) -> None:
+    made = [{"round": number, "test/accuracy": number % 7 / 10} for number in range(1, 3001)]
+    write_run(site.root, "long", made=made)
+    site.store.look()
+    (whole,) = site.get("/api/lines?ids=long&points=50")["lines"]
+    assert len(whole["x"]) <= 50
+    assert (whole["x"][0], whole["x"][-1]) == (1, 3000)
+    assert (min(whole["mean"]), max(whole["mean"])) == (0, 0.6)
+    (part,) = site.get("/api/lines?ids=long&points=50&from=100&to=120")["lines"]
+    assert part["x"] == list(range(99, 122))
+    assert part["mean"] == [number % 7 / 10 for number in range(99, 122)]
+    (capped,) = site.get("/api/lines?ids=long&points=999999")["lines"]
+    assert len(capped["x"]) <= 2000
+
+
+def test_lines_of_many_named_runs(site: Site) -> None:
+    ids = ",".join(["fedavg-0", "gradma-1", *(f"{number:012x}" for number in range(2000))])
+    found = site.get(f"/api/lines?by=run&ids={quote(ids)}")["lines"]
+    assert [line["label"] for line in found] == ["FedAvg, seed 0 (fedavg-0)", "GradMA, seed 1 (gradma-1)"]
+
+
+def test_tables_one_and_two(site: Site) -> None:
+    ids = "ids=fedavg-0,fedavg-1,gradma-0,gradma-1"
+    found = site.get(f"/api/tables?{ids}")
+    assert found["first"]["title"] == "Top test accuracy (%)"
+    labels = [line[0] for block in found["first"]["blocks"] for line in block]
+    assert labels == ["FedAvg", "GradMA"]
+    assert found["second"]["header"][-1] == [["ac=50%", 1]]
+    assert site.get(f"/api/tables?{ids}&target=0.3")["second"]["header"][-1] == [["ac=30%", 1]]
+    wrong = site.get(f"/api/tables?{ids}&unit=miles")
+    assert "unit=miles is not known" in wrong["second"]["error"]
+    assert site.get("/api/tables?ids=none")["first"]["notes"][0] == "No finished run."
+
+
+def test_the_partition_of_a_run(site: Site) -> None:
+    found = site.get("/api/partition?id=fedavg-0")
+    assert found["workers"] == len(found["counts"]) == 20
+    assert sum(map(sum, found["counts"])) == 1437
+    assert site.get("/api/partition?id=gradma-0") == found, "the algorithm does not matter"
+
+
+def test_hostile_text_is_data(site: Site) -> None:
+    _, headers, body = site.ask("/api/run?id=odd")
+    assert headers["content-type"] == "application/json"
+    assert HOSTILE in json.loads(body)["tags"]
+
+
+def test_the_page_writes_text_only_as_text() -> None:
+    own = [path for path in app.STATIC.glob("*.js") if not path.name.startswith("uplot")]
+    assert len(own) >= 6
+    for path in own:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc", text
+        )
+
+
+def test_the_page_asks_no_other_machine() -> None:
+    for path in app.STATIC.iterdir():
+        found = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"')]*", path.read_text(encoding="utf-8")))
+        assert found <= {"http://www.w3.org/2000/svg", "https://github.com/leeoniya/uPlot"}, path
+
+
+def test_a_taken_port_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UserError, match=r"--port \d+ is in use; give another, or 0"):
+            bind(taken.getsockname()[1])
+
+
+def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="no such directory"):
+        dashboard.main([str(tmp_path / "absent"), "--no-browser"])
+    with pytest.raises(SystemExit):
+        dashboard.main(["--port", "99999"])
+    assert "99999 is not a port" in capsys.readouterr().err

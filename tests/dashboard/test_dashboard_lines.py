@@ -1,0 +1,128 @@
+"""Curves for a browser: averaging, thinning, windows, labels."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_platform import keys
+from fl_platform.reporting import lines
+from fl_platform.reporting.lines import Curve, Wish, average, make_lines, thin, trailing, window
+from fl_platform.reporting.runs import one_row_per_round
+from fl_platform.reporting.shown import ShownRun, row, shown
+from tests.synthetic_logs import make_log
+
+numbers = st.floats(-1e6, 1e6)
+
+
+def runs(*logs: object) -> list[ShownRun]:
+    return [shown(log) for log in logs]  # type: ignore[arg-type]
+
+
+@given(st.lists(numbers, min_size=1, max_size=400), st.integers(0, 60))
+def test_a_thinned_curve_is_short_and_keeps_its_ends_and_extremes(values: list[float], points: int) -> None:
+    curve = np.array(values)
+    kept = thin(curve, points)
+    assert len(kept) <= max(points, 4)
+    assert (np.diff(kept) > 0).all()
+    assert {kept[0], kept[-1]} == {0, len(curve) - 1}
+    assert curve[kept].min() == curve.min()
+    assert curve[kept].max() == curve.max()
+
+
+@given(st.lists(numbers, min_size=1, max_size=300), st.integers(8, 40))
+def test_each_stretch_keeps_its_own_extremes(values: list[float], points: int) -> None:
+    curve = np.array(values)
+    kept = thin(curve, points)
+    width = -(-len(curve) // ((points - 2) // 2))
+    for start in range(0, len(curve), width):
+        inside = kept[(kept >= start) & (kept < start + width)]
+        assert curve[inside].min() == curve[start : start + width].min()
+        assert curve[inside].max() == curve[start : start + width].max()
+
+
+@given(st.lists(numbers, max_size=50), st.integers(1, 9))
+def test_trailing_mean_is_that_of_pandas(values: list[float], width: int) -> None:
+    expected = pd.Series(values, dtype=float).rolling(width, min_periods=1).mean()
+    np.testing.assert_allclose(trailing(np.array(values), width), expected, rtol=1e-9, atol=1e-5)
+
+
+def test_mean_and_spread_are_over_the_runs_that_know_a_round() -> None:
+    nan = float("nan")
+    made = runs(
+        make_log(seed=0, accuracy=[0.1, 0.4, nan]),
+        make_log(seed=1, accuracy=[0.3, nan, nan]),
+        make_log(seed=2, accuracy=[0.5, 0.8, 0.9, 0.7]),
+    )
+    found = average(made, keys.TEST_ACCURACY, "rounds")
+    table = pd.DataFrame([[0.1, 0.4, nan, nan], [0.3, nan, nan, nan], [0.5, 0.8, 0.9, 0.7]])
+    np.testing.assert_array_equal(found.x, [1, 2, 3, 4])
+    np.testing.assert_allclose(found.mean, table.mean())
+    np.testing.assert_allclose(found.spread, table.std(ddof=1).fillna(0))
+
+
+def test_another_axis_is_averaged_too() -> None:
+    made = runs(make_log(seed=0, rounds=3), make_log(seed=1, rounds=3))
+    np.testing.assert_allclose(average(made, keys.TEST_ACCURACY, "seconds").x, [0.5, 1.0, 1.5])
+    np.testing.assert_allclose(average(made, keys.TEST_ACCURACY, "bytes").x, [1e6, 2e6, 3e6])
+
+
+def test_a_window_reaches_one_point_beyond_its_ends() -> None:
+    x = np.arange(1.0, 11.0)
+    assert window(Curve(x, x, x), 4.2, 6).x.tolist() == [4, 5, 6, 7]
+    assert window(Curve(x, x, x), -np.inf, np.inf).x.tolist() == x.tolist()
+    assert window(Curve(x, x, x), 50, 60).x.tolist() == [10]
+
+
+def test_algorithms_keep_their_colours_and_the_order_of_the_paper() -> None:
+    made = runs(*(make_log(name, seed) for name in ("gradma", "moon", "fedavg") for seed in range(2)))
+    found = make_lines(made, Wish())["lines"]
+    assert [line["label"] for line in found] == ["FedAvg", "MOON", "GradMA"]
+    assert [line["color"] for line in found] == ["#000000", "#009E73", "#D55E00"]
+    assert [line["n"] for line in found] == [2, 2, 2]
+    assert all(len(line["x"]) == len(line["mean"]) == len(line["low"]) == len(line["high"]) for line in found)
+
+
+def test_a_line_says_what_it_averages_besides_seeds() -> None:
+    made = runs(make_log(seed=0, local_lr=0.1), make_log(seed=1, local_lr=0.01))
+    (line,) = make_lines(made, Wish(by=("algorithm",)))["lines"]
+    assert line["averages"] == ["local_lr"]
+    apart = make_lines(made, Wish(by=("algorithm", "local_lr")))["lines"]
+    assert [(line["label"], line["averages"]) for line in apart] == [("local_lr=0.01", []), ("local_lr=0.1", [])]
+    assert len({line["color"] for line in apart}) == 2
+
+
+def test_too_many_lines_are_counted_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MOST_LINES", 3)
+    found = make_lines(runs(*(make_log(seed=seed, rounds=2) for seed in range(5))), Wish(by=("run",)))
+    assert (len(found["lines"]), found["left_out"]) == (3, 2)
+
+
+def test_a_metric_nobody_logged_gives_no_line() -> None:
+    assert make_lines(runs(make_log()), Wish(metric="no/such"))["lines"] == []
+
+
+def test_what_is_not_finite_is_null() -> None:
+    log = make_log(accuracy=[0.5, 0.6], columns={keys.TRAIN_LOSS: np.array([np.inf, 1.0])})
+    (line,) = make_lines(runs(log), Wish(metric=keys.TRAIN_LOSS))["lines"]
+    assert line["x"] == [2.0]
+    assert row(shown(make_log(accuracy=[])))["top"] is None
+
+
+def test_a_row_has_the_figures_of_the_rounds() -> None:
+    log = make_log("gradma_w", seed=3, accuracy=[0.2, 0.9, 0.8], algorithm__memory_size=50)
+    values = row(shown(log))
+    assert (values["algorithm"], values["seed"], values["round"]) == ("GradMA-W", 3.0, 3.0)
+    assert (values["top"], values["accuracy"]) == (0.9, 0.8)
+    assert values["forgetting"] == pytest.approx(0.1)
+    assert values["settings"] == {"algorithm.memory_size": "50"}
+
+
+def test_a_log_from_elsewhere_may_hold_anything() -> None:
+    log = make_log(data__dirichlet_omega="steep", num_rounds="many", algorithm__name=["a"])
+    values = row(shown(log))
+    assert (values["scenario"], values["rounds"], values["algorithm"]) == ("unknown", None, "['a']")
+    text_column = make_log(columns={keys.FORGETTING: ["x"] * 40})
+    assert row(shown(text_column))["forgetting"] is None
+    assert one_row_per_round(text_column.history).num_rows == 40
