@@ -73,7 +73,7 @@ def examine(words: list[str]) -> Iterator[Finding]:
 
 
 def configured_findings(words: list[str]) -> Iterator[Finding]:
-    from fl_platform.config import compose
+    from fl_platform.composition import compose
 
     config = compose(words)
     yield Finding("threads", OK, f"threads={config.threads} of {num_cores()} cores")

@@ -72,7 +72,9 @@ def named_slots(module: nn.Module, kind: str) -> list[tuple[str, dict[str, Tenso
             if value is None or not value.is_floating_point():
                 continue
             if id(value) in seen:
-                raise ValueError(f"'{prefix}.{key}' shares its tensor with another module; tied weights are not supported")
+                raise ValueError(
+                    f"'{prefix}.{key}' shares its tensor with another module; tied weights are not supported"
+                )
             seen.add(id(value))
             found.append((f"{prefix}.{key}".lstrip("."), getattr(child, kind), key))
     return found

@@ -38,11 +38,11 @@ SET_ELSEWHERE = {
 }
 """Trainer arguments that have a key of their own here."""
 
-ADMITTED = (
-    "accelerator", "devices", "strategy", "num_nodes", "profiler", "detect_anomaly", "deterministic", "benchmark",
-    "enable_progress_bar", "enable_model_summary",
+UNFIT = (
+    "fast_dev_run", "limit_train_batches", "limit_val_batches", "overfit_batches", "val_check_interval",
+    "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "barebones",
 )  # fmt: skip
-"""The others; what else Lightning has would change what a round is, skip its evaluation, or end a run early."""
+"""Trainer arguments that would skip rounds or their evaluation, or that need the optimiser a round does not have."""
 
 EXIT_CODES = {"finished": 0, "diverged": 3, "interrupted": 130}
 
@@ -98,7 +98,7 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
     directory = None
     try:
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
-        summary = summarise(module, identifier, interrupted=stop.requested)
+        summary = summarise(module, identifier)
         exit_code = EXIT_CODES[summary[keys.STATUS]]
     except SystemExit:  # how Lightning ends a run on the second Ctrl-C
         raise KeyboardInterrupt from None
@@ -115,12 +115,12 @@ def is_first_rank() -> bool:
     return int(rank_zero_only.rank) == 0  # type: ignore[attr-defined]
 
 
-def summarise(module: FederatedModule, identifier: str, *, interrupted: bool) -> dict[str, Any]:
+def summarise(module: FederatedModule, identifier: str) -> dict[str, Any]:
     rounds = len(module.history)
     status = "finished"
     if module.scoreboard.diverged_round is not None:
         status = "diverged"
-    elif interrupted and rounds < (module.config.num_rounds or 0):
+    elif rounds < (module.config.num_rounds or 0):  # Ctrl-C, or the Trainer's own max_time
         status = "interrupted"
     return {
         "run": identifier,
@@ -190,10 +190,10 @@ def check_trainer_keys(given: dict[str, Any]) -> None:
             raise UserError(f"trainer.{name}={value} is set by the platform; use {SET_ELSEWHERE[name]}")
         if name not in known:
             raise UserError(
-                f"trainer.{name}={value}: lightning.Trainer has no such argument{did_you_mean(name, ADMITTED)}"
+                f"trainer.{name}={value}: lightning.Trainer has no such argument{did_you_mean(name, known)}"
             )
-        if name not in ADMITTED:
-            raise UserError(f"trainer.{name}={value} does not apply to rounds; allowed: {', '.join(ADMITTED)}")
+        if name in UNFIT:
+            raise UserError(f"trainer.{name}={value} does not apply to federated rounds; leave it out")
 
 
 def quieten_lightning() -> None:

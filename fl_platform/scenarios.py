@@ -22,7 +22,12 @@ _COLUMNS: tuple[tuple[str, float, int, float], ...] = (
     ("tiny_imagenet", 1.0, 5, 0.30),
     ("tiny_imagenet", 1.0, 10, 0.35),
 )
-_SETTINGS = {"mnist": ("mlp", 500, 1), "cifar10": ("lenet5", 1000, 1), "cifar100": ("vgg11", 2000, 1), "tiny_imagenet": ("resnet20", 2000, 5)}
+_SETTINGS = {
+    "mnist": ("mlp", 500, 1),
+    "cifar10": ("lenet5", 1000, 1),
+    "cifar100": ("vgg11", 2000, 1),
+    "tiny_imagenet": ("resnet20", 2000, 5),
+}
 
 
 def scenarios() -> dict[str, dict[str, Any]]:

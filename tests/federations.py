@@ -11,7 +11,8 @@ import torch
 from fl_platform import experiment, models
 from fl_platform.algorithms.base import Algorithm
 from fl_platform.checkpoints import AtomicCheckpointIO, RoundCheckpoint
-from fl_platform.config import Config, compose
+from fl_platform.composition import compose
+from fl_platform.config import Config
 from fl_platform.data.datasets import Dataset
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
@@ -47,7 +48,9 @@ def images(count: int, shape: tuple[int, int, int], classes: int, stream: str) -
 
 def synthetic_dataset(shape: tuple[int, int, int] = (1, 4, 4), classes: int = 3) -> Dataset:
     ones = (0.5,) * shape[0]
-    return Dataset(name="synthetic", description="noise", num_classes=classes, shape=shape, mean=ones, std=ones, load=None)  # type: ignore[arg-type]
+    return Dataset(
+        name="synthetic", description="noise", num_classes=classes, shape=shape, mean=ones, std=ones, load=None
+    )  # type: ignore[arg-type]
 
 
 def make_config(*words: str, workers: int = len(SIZES)) -> Config:
@@ -62,7 +65,9 @@ def make_config(*words: str, workers: int = len(SIZES)) -> Config:
     return experiment.resolve(config)
 
 
-def make_module(config: Config, sizes: tuple[int, ...] = SIZES, dataset: Dataset | None = None, order: Any = None) -> FederatedModule:
+def make_module(
+    config: Config, sizes: tuple[int, ...] = SIZES, dataset: Dataset | None = None, order: Any = None
+) -> FederatedModule:
     """A module whose worker i owns the next sizes[i] samples; ``order`` relabels the workers."""
     dataset = dataset or synthetic_dataset()
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -71,7 +76,9 @@ def make_module(config: Config, sizes: tuple[int, ...] = SIZES, dataset: Dataset
     partition = Partition(np.arange(offsets[-1], dtype=np.int64), offsets)
     if order is not None:
         pieces = [partition.of(worker) for worker in order]
-        partition = Partition(np.concatenate(pieces), np.concatenate([[0], np.cumsum([len(p) for p in pieces])]).astype(np.int64))
+        partition = Partition(
+            np.concatenate(pieces), np.concatenate([[0], np.cumsum([len(p) for p in pieces])]).astype(np.int64)
+        )
     network = models.build(
         str(config.model.name), dataset.shape, dataset.num_classes, norm=config.model.norm, width=config.model.width,
         generator=torch_generator(config.seed, "init"),

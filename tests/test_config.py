@@ -9,7 +9,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_platform.config import PRESETS, Config, check_key, compose, known_keys, parse_words, to_dict
+from fl_platform.composition import check_key, compose, parse_words
+from fl_platform.config import PRESETS, Config, known_keys, to_dict
 from fl_platform.errors import UserError
 from fl_platform.experiment import resolve
 from fl_platform.options import default_of

@@ -11,7 +11,8 @@ from fl_platform import experiment, models
 from fl_platform.algorithms import base
 from fl_platform.algorithms.fedavg import FedAvg
 from fl_platform.algorithms.fedavgm import FedAvgM
-from fl_platform.config import compose, known_keys, to_dict
+from fl_platform.composition import compose
+from fl_platform.config import known_keys, to_dict
 from fl_platform.data import datasets
 from fl_platform.errors import UserError
 from fl_platform.experiment import group_id, resolve, run_id

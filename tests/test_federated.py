@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from fl_platform import experiment
-from fl_platform.config import compose
+from fl_platform.composition import compose
 from tests.federations import SIZES, make_config, synthetic_dataset, train
 
 

@@ -25,6 +25,8 @@ SMALLEST_SCALE = 1e-120
 the QP and lengths do not, so the anchor of a worker unseen for long must not vanish by underflow."""
 CHUNK = 8192
 """Coordinates per matrix product: long enough for a fast product, short enough for float32 sums to lose little."""
+PROBES = 4
+"""Rows of a matrix product come in multiples of this: MKL takes longer for 11 than for 12."""
 NARROW = 4096
 """Segments up to this width are multiplied in float64: that is cheap, and anchors of small tensors are dependent."""
 FLOAT32_GRAM = 3e-7
@@ -200,16 +202,19 @@ class GradientMemory:
 
     def _contributions(self, slots: Tensor, vector: Tensor) -> Tensor:
         """(L, len(slots) + 1, used + 1) products of the given rows and the vector with all rows; last, its square."""
-        used = self.used
-        probes = torch.cat([self.rows[slots.to(self.rows.device)], vector.unsqueeze(0)])
-        total = torch.zeros(len(self.segments), len(probes), used + 1, dtype=torch.float64, device=self.rows.device)
+        used, count = self.used, len(slots) + 1
+        slots = slots.to(self.rows.device)
+        total = torch.zeros(len(self.segments), count, used + 1, dtype=torch.float64, device=self.rows.device)
         for index, (start, stop) in enumerate(self.segments):
             kind = torch.float64 if stop - start <= NARROW else self.rows.dtype
+            room = torch.zeros(count + -count % PROBES, min(CHUNK, stop - start), dtype=kind, device=self.rows.device)
             for left in range(start, stop, CHUNK):
-                part = slice(left, min(left + CHUNK, stop))
-                chunk = probes[:, part].to(kind)
-                total[index, :, :used] += chunk @ self.rows[:used, part].to(kind).mT
-                total[index, -1, used] += chunk[-1] @ chunk[-1]
+                right = min(left + CHUNK, stop)
+                rows, probes = self.rows[:used, left:right].to(kind), room[:, : right - left]
+                torch.index_select(rows, 0, slots, out=probes[: count - 1])  # read now, and again from the cache
+                probes[count - 1] = vector[left:right]
+                total[index, :, :used] += (probes @ rows.mT)[:count]
+            total[index, -1, used] = vector[start:stop].double().square().sum()
         return total
 
     def statistics(self) -> dict[str, float]:

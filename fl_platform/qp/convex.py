@@ -51,7 +51,7 @@ def _factor(gram: Tensor) -> Tensor:
 
 def convex_layer(dual: Dual) -> Tensor:
     """(B, C) multipliers, differentiable in the Gram matrices and products."""
-    layer = _layer(dual.products.shape[-1])
+    layer = _layer(dual.linear.shape[-1])
     gram, linear = dual.gram.cpu(), dual.linear.cpu()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # cvxpylayers 1.2 calls numpy 2 the old way
@@ -60,15 +60,15 @@ def convex_layer(dual: Dual) -> Tensor:
             (multipliers,) = layer(_factor(gram), linear, solver_args=LAYER_ARGUMENTS)
         except RuntimeError as error:
             raise QPError(f"cvxpylayers found no solution: {error}") from error
-    return torch.as_tensor(multipliers).to(dual.products)
+    return torch.as_tensor(multipliers).to(dual.linear)
 
 
 def clarabel(dual: Dual) -> Tensor:
     """(B, C) multipliers, one interior-point solve per problem."""
     cvxpy = _import("cvxpy")
     _import("clarabel")
-    problem, factor, linear, multipliers = _problem(dual.products.shape[-1])
-    solutions = torch.empty_like(dual.products)
+    problem, factor, linear, multipliers = _problem(dual.linear.shape[-1])
+    solutions = torch.empty_like(dual.linear)
     for index in range(len(solutions)):
         factor.value = _factor(dual.gram[index]).cpu().numpy()
         linear.value = dual.linear[index].cpu().numpy()

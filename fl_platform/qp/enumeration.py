@@ -1,39 +1,57 @@
-"""At most three anchors: try every support at once. No loop, no branch on values, no wait for the device."""
+"""Three anchors: try every support at once. No loop, no branch on values, no wait for the device."""
 
-import torch
-from torch import Tensor
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
 
-from fl_platform.qp.dual import Dual
+from fl_platform.qp.dual import EXACT_GRAM, Array, Dual, library
 
-MAX_ANCHORS = 3
+ANCHORS = 3
 EQUALLY_GOOD = 1e-14
 """Violations below this are round-off; among such candidates the smallest support wins."""
 
 
-def enumerate_supports(dual: Dual, resolution: Tensor) -> Tensor:
-    """(..., C) multipliers of the support A with z_A = -Q_AA^-1 b_A that violates the optimality conditions least.
+def enumerate_supports(dual: Dual) -> Array:
+    """(..., 3) multipliers of the support A with z_A = -Q_AA^-1 b_A that violates the optimality conditions least.
 
-    Singular supports are skipped: by Caratheodory some optimal support has independent anchors.
+    Singular supports are skipped: by Caratheodory some optimal support has independent anchors. Each system is
+    Q_AA padded by the identity, which has a unit diagonal like Q, and is solved by Q = L D L'.
     """
-    count = dual.products.shape[-1]
-    supports = _supports(count, dual.gram.device)  # (2^C, C)
-    inside = supports.unsqueeze(-1) & supports.unsqueeze(-2)
-    identity = torch.eye(count, dtype=dual.gram.dtype, device=dual.gram.device)
-    systems = torch.where(inside, dual.gram.unsqueeze(-3), identity)
-    right = torch.where(supports, -dual.linear.unsqueeze(-2), 0.0)
-    factor, failure = torch.linalg.cholesky_ex(systems)
-    pivots = factor.diagonal(dim1=-2, dim2=-1).square().amin(-1)
-    usable = (failure == 0) & (pivots > 10 * resolution.unsqueeze(-1))
-    factor = torch.where(usable.unsqueeze(-1).unsqueeze(-1), factor, identity)
-    candidates = torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)  # (..., 2^C, C)
-    slack = dual.linear.unsqueeze(-2) + candidates @ dual.gram
-    violation = torch.minimum(candidates, slack).clamp_max(0).neg().amax(-1)
-    violation = torch.where(usable, violation.clamp_min(EQUALLY_GOOD), torch.inf)
-    best = violation.argmin(-1, keepdim=True).unsqueeze(-1).expand(*violation.shape[:-1], 1, count)
-    return candidates.gather(-2, best).squeeze(-2)
+    xp, gram, linear = library(dual.gram), dual.gram, dual.linear
+    supports = _supports(xp, gram.device)  # (8, 3)
+    first, second, third = supports[:, 0], supports[:, 1], supports[:, 2]
+    q01 = gram[..., 0, 1, None] * (first * second)  # (..., 8)
+    q02 = gram[..., 0, 2, None] * (first * third)
+    q12 = gram[..., 1, 2, None] * (second * third)
+    right = -linear[..., None, :] * supports
+    r0, r1, r2 = right[..., 0], right[..., 1], right[..., 2]
+
+    pivot1 = 1.0 - q01 * q01
+    is_regular = pivot1 > 10 * EXACT_GRAM
+    pivot1 = xp.where(is_regular, pivot1, 1.0)
+    below = q12 - q01 * q02
+    l21 = below / pivot1
+    pivot2 = 1.0 - q02 * q02 - l21 * below
+    is_regular = is_regular & (pivot2 > 10 * EXACT_GRAM)
+    pivot2 = xp.where(is_regular, pivot2, 1.0)
+
+    y1 = r1 - q01 * r0
+    z2 = (r2 - q02 * r0 - l21 * y1) / pivot2
+    z1 = y1 / pivot1 - l21 * z2
+    z0 = r0 - q01 * z1 - q02 * z2
+    candidates = xp.stack((z0, z1, z2), -1)  # (..., 8, 3)
+
+    slack = linear[..., None, :] + candidates @ gram
+    violation = (-xp.amin(xp.minimum(candidates, slack), -1)).clip(EQUALLY_GOOD)
+    best = xp.where(is_regular, violation, xp.inf).argmin(-1)
+    candidates = candidates.reshape(-1, len(supports), ANCHORS)
+    problems = xp.arange(len(candidates), device=gram.device)
+    return candidates[problems, best.reshape(-1)].reshape(linear.shape)
 
 
-def _supports(count: int, device: torch.device) -> Tensor:
-    """Every subset of ``count`` anchors as a row of booleans, small subsets first."""
-    codes = sorted(range(2**count), key=int.bit_count)
-    return torch.tensor([[bool(code >> k & 1) for k in range(count)] for code in codes], device=device)
+@lru_cache(maxsize=8)
+def _supports(xp: ModuleType, device: Any) -> Array:
+    """Every subset of three anchors as a row of zeros and ones, small subsets first."""
+    codes = sorted(range(2**ANCHORS), key=int.bit_count)
+    rows = [[float(code >> k & 1) for k in range(ANCHORS)] for code in codes]
+    return xp.asarray(rows, dtype=xp.float64, device=device)

@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fl_platform.errors import UserError
-from fl_platform.qp.dual import EXACT_GRAM, Solution, normalise, report
-from fl_platform.qp.enumeration import MAX_ANCHORS, enumerate_supports
+from fl_platform.qp.dual import Array, Solution, normalise, report
+from fl_platform.qp.enumeration import ANCHORS, enumerate_supports
 from fl_platform.qp.solve import solve
 
 Segments = Sequence[tuple[int, int]]
 
-CHUNK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 24}
+CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Elements converted to float64 at a time: on a CPU they stay in its cache, on a GPU few launches matter more."""
 
 
@@ -68,21 +70,30 @@ def project(
 def project_stack(
     columns: Tensor | Sequence[Tensor], *, segments: Segments | None = None, margin: float = 0.0
 ) -> Projection:
-    """Project S vectors with at most three anchors each, on their device and without waiting for it.
+    """Project S vectors with at most three anchors each, on their device and without waiting for an accelerator.
 
-    ``columns`` is (S, 1 + C, d), or 1 + C tensors (S, d): the vector, then its anchors. The first form saves a copy.
+    ``columns`` is (S, 1 + C, d), or 1 + C tensors (S, d): the vector, then its anchors.
     Nothing is raised: ``residual`` stays large where a positive margin cannot be met.
     """
-    count = (columns.shape[1] if isinstance(columns, Tensor) else len(columns)) - 1
-    if not 0 <= count <= MAX_ANCHORS:
-        raise UserError(f"{count} anchors given; project_stack takes at most {MAX_ANCHORS}, use project")
-    width = columns.shape[-1] if isinstance(columns, Tensor) else columns[0].shape[-1]
-    segments = check_segments(segments, width)
+    columns = columns.unbind(1) if isinstance(columns, Tensor) else columns
+    count = len(columns) - 1
+    if not 0 <= count <= ANCHORS:
+        raise UserError(f"{count} anchors given; project_stack takes at most {ANCHORS}, use project")
+    segments = check_segments(segments, columns[0].shape[-1])
     gram = stack_gram(columns, segments)
-    dual = normalise(gram[..., 1:, 1:], gram[..., 0, 1:], gram[..., 0, 0], margin, 0.0)
-    resolution = torch.full((), EXACT_GRAM, dtype=gram.dtype, device=gram.device)
-    solution = report(dual, enumerate_supports(dual, resolution) if count else dual.products)
-    return Projection(vectors=combine(columns, solution.multipliers, segments), **vars(solution))
+    is_host = gram.device.type == "cpu"
+    found = enumerated(gram.numpy() if is_host else gram, margin)
+    figures: dict[str, Any] = {name: torch.from_numpy(found[name]) if is_host else found[name] for name in found}
+    figures["multipliers"] = figures["multipliers"][..., :count]
+    combine = combine_on_host if is_host else combine_on_device
+    return Projection(vectors=combine(columns, figures["multipliers"], segments), **figures)
+
+
+def enumerated(gram: Array, margin: float) -> dict[str, Array]:
+    """The fields of a Solution from (..., 4, 4) inner products of a vector and three anchors."""
+    with np.errstate(all="ignore"):  # bad numbers show in the result
+        dual = normalise(gram[..., 1:, 1:], gram[..., 0, 1:], gram[..., 0, 0], margin, 0.0)
+        return report(dual, enumerate_supports(dual))
 
 
 def check_segments(segments: Segments | None, width: int) -> Segments:
@@ -94,40 +105,44 @@ def check_segments(segments: Segments | None, width: int) -> Segments:
     return segments
 
 
-def stack_gram(columns: Tensor | Sequence[Tensor], segments: Segments) -> Tensor:
-    """(S, L, K, K) float64 inner products of the K columns of each vector, per segment."""
-    rows, number = (columns.shape[:2]) if isinstance(columns, Tensor) else (len(columns[0]), len(columns))
-    device = columns[0].device
-    gram = torch.zeros(len(segments), rows, number, number, dtype=torch.float64, device=device)
+def stack_gram(columns: Sequence[Tensor], segments: Segments) -> Tensor:
+    """(S, L, 4, 4) float64 inner products of the columns of each vector, per segment; missing anchors are zero."""
+    (rows, width), number, device = columns[0].shape, len(columns), columns[0].device
+    gram = torch.zeros(len(segments), rows, 1 + ANCHORS, 1 + ANCHORS, dtype=torch.float64, device=device)
     step = max(1, CHUNK_ELEMENTS.get(device.type, 1 << 24) // max(1, rows * number))
-    widest = max(stop - start for start, stop in segments)
-    chunk = torch.empty(rows, number, min(step, widest), dtype=torch.float64, device=device)
-    for segment, (start, stop) in enumerate(segments):
-        for left in range(start, stop, step):
-            part = slice(left, min(left + step, stop))
-            wide = chunk[:, :, : part.stop - left]
-            if isinstance(columns, Tensor):
-                wide.copy_(columns[:, :, part])
-            else:
-                for k, column in enumerate(columns):
-                    wide[:, k] = column[:, part]
-            gram[segment].baddbmm_(wide, wide.mT)
+    chunk = torch.empty(rows, number, min(step, width), dtype=torch.float64, device=device)
+    for left in range(0, width, step):
+        right = min(left + step, width)
+        for k, column in enumerate(columns):
+            chunk[:, k, : right - left] = column[:, left:right]
+        for segment, (start, stop) in enumerate(segments):
+            start, stop = max(start, left), min(stop, right)
+            if start < stop:
+                part = chunk[:, :, start - left : stop - left]
+                gram[segment, :, :number, :number].baddbmm_(part, part.mT)
     return gram.transpose(0, 1)
 
 
-def combine(columns: Tensor | Sequence[Tensor], multipliers: Tensor, segments: Segments) -> Tensor:
-    """(S, d) vector + sum_k z_k anchor_k, exactly the vector (even the sign of zeros) where every z_k is 0."""
-    vector, *anchors = columns.unbind(1) if isinstance(columns, Tensor) else columns
-    if not anchors:
-        return vector.clone()
-    projected = torch.empty_like(vector)
-    changed = (multipliers != 0).any(-1)
+def combine_on_host(columns: Sequence[Tensor], multipliers: Tensor, segments: Segments) -> Tensor:
+    """(S, d) vector + sum_k z_k anchor_k; only anchors that count are read."""
+    vector, *anchors = columns
+    projected = vector.clone()
+    for row, per_segment in enumerate(multipliers.tolist()):
+        for (start, stop), weights in zip(segments, per_segment, strict=True):
+            for anchor, weight in zip(anchors, weights, strict=True):
+                if weight:
+                    projected[row, start:stop].add_(anchor[row, start:stop], alpha=weight)
+    return projected
+
+
+def combine_on_device(columns: Sequence[Tensor], multipliers: Tensor, segments: Segments) -> Tensor:
+    """The same without reading a value; exactly the vector, even the sign of zeros, where every z_k is 0."""
+    vector, *anchors = columns
+    projected = vector.clone()
     weights = multipliers.to(vector.dtype)
     for segment, (start, stop) in enumerate(segments):
         before, after = vector[:, start:stop], projected[:, start:stop]
-        source = before
         for k, anchor in enumerate(anchors):
-            torch.addcmul(source, weights[:, segment, k, None], anchor[:, start:stop], out=after)
-            source = after
-        torch.where(changed[:, segment, None], after, before, out=after)
+            after.addcmul_(weights[:, segment, k, None], anchor[:, start:stop])
+        torch.where((multipliers[:, segment] != 0).any(-1, keepdim=True), after, before, out=after)
     return projected

@@ -9,7 +9,6 @@ from fl_platform.errors import UserError, unknown_name
 from fl_platform.qp.active_set import active_set, hildreth
 from fl_platform.qp.convex import clarabel, convex_layer
 from fl_platform.qp.dual import EXACT_GRAM, Dual, QPError, Solution, normalise, report
-from fl_platform.qp.enumeration import MAX_ANCHORS, enumerate_supports
 
 SOLVERS = ("exact", "cvxpylayers", "clarabel")
 TOLERANCE = {"exact": 1e-7, "cvxpylayers": 1e-6, "clarabel": 1e-4}
@@ -39,17 +38,14 @@ def solve(
     dual = normalise(gram, products, squared_norm.reshape(number), margin, drop_threshold)
     accuracy = torch.as_tensor(resolution, dtype=torch.float64, device=products.device).expand(shape[:-1]).reshape(-1)
     todo = torch.nonzero(~dual.satisfied & dual.finite).squeeze(-1)
-    part = Dual(dual.gram[todo], dual.products[todo], dual.threshold[todo], dual.scale[todo])
+    part = Dual(dual.gram[todo], dual.linear[todo], dual.scale[todo], margin)
     found, fallbacks = _solve_all(part, accuracy[todo], solver, on_failure)
-    multipliers = torch.zeros_like(dual.products).index_put((todo,), found)
-    solution = report(dual, multipliers, fallbacks)
-    return Solution(
-        multipliers=solution.multipliers.reshape(shape),
-        active=solution.active.reshape(shape[:-1]),
-        residual=solution.residual.reshape(shape[:-1]),
-        norm_ratio=solution.norm_ratio.reshape(shape[:-1]),
-        fallbacks=fallbacks,
-    )
+    multipliers = torch.zeros_like(dual.linear).index_put((todo,), found)
+    figures = {
+        name: values.reshape(shape if name == "multipliers" else shape[:-1])
+        for name, values in report(dual, multipliers).items()
+    }
+    return Solution(**figures, fallbacks=fallbacks)
 
 
 def check_options(margin: float, drop_threshold: float, solver: str, on_failure: str) -> None:
@@ -65,14 +61,14 @@ def check_options(margin: float, drop_threshold: float, solver: str, on_failure:
 
 def _solve_all(dual: Dual, resolution: Tensor, solver: str, on_failure: str) -> tuple[Tensor, int]:
     """(B, C) multipliers of problems that need a solver, and how many were given up."""
-    if not dual.products.numel():
-        return dual.products, 0
+    if not dual.linear.numel():
+        return dual.linear, 0
     try:
         found = _dispatch(dual, resolution, solver)
     except QPError:
         if on_failure == "raise":
             raise
-        return torch.zeros_like(dual.products), len(dual.products)
+        return torch.zeros_like(dual.linear), len(dual.linear)
     failed = ~(_excess(dual, found, resolution, solver) <= 1)
     if solver == "exact" and bool(failed.any()):
         found = _second_try(dual, found, failed, resolution)
@@ -87,13 +83,14 @@ def _solve_all(dual: Dual, resolution: Tensor, solver: str, on_failure: str) -> 
 def _excess(dual: Dual, found: Tensor, resolution: Tensor, solver: str) -> Tensor:
     """(...), residual over tolerance; nearly opposite anchors have long multipliers, and those cost digits."""
     length = found.abs().sum(-1).clamp_min(1)
-    return dual.residual(found) / (resolution.sqrt().mul(3).clamp_min(TOLERANCE[solver]) * length.sqrt())
+    excess: Tensor = dual.residual(found) / (resolution.sqrt().mul(3).clamp_min(TOLERANCE[solver]) * length.sqrt())
+    return excess
 
 
 def _second_try(dual: Dual, found: Tensor, failed: Tensor, resolution: Tensor) -> Tensor:
     """Give failed problems to the other exact methods and keep what is best."""
     for index in failed.nonzero().squeeze(-1).tolist():
-        one = Dual(dual.gram[index], dual.products[index], dual.threshold[index], dual.scale[index])
+        one = Dual(dual.gram[index], dual.linear[index], dual.scale[index], dual.margin)
         tries = [
             found[index],
             _host(active_set, dual, index, float(resolution[index])),
@@ -109,24 +106,21 @@ def _dispatch(dual: Dual, resolution: Tensor, solver: str) -> Tensor:
         return convex_layer(dual)
     if solver == "clarabel":
         return clarabel(dual)
-    if dual.products.shape[-1] <= MAX_ANCHORS:
-        return enumerate_supports(dual, resolution).clamp_min(0)
-    rows = [_host(active_set, dual, index, float(resolution[index])) for index in range(len(dual.products))]
+    rows = [_host(active_set, dual, index, float(resolution[index])) for index in range(len(dual.linear))]
     return torch.stack(rows)
 
 
 def _host(method: Callable[[Tensor, Tensor, float], Tensor], dual: Dual, index: int, accuracy: float) -> Tensor:
     """Solve one problem on the host."""
     found = method(dual.gram[index].detach().cpu(), dual.linear[index].detach().cpu(), accuracy)
-    return found.to(dual.products.device)
+    return found.to(dual.linear.device)
 
 
 def _failure(dual: Dual, found: Tensor, failed: Tensor, solver: str) -> QPError:
     worst = dual.residual(found)[failed].max().item()
-    margin = dual.threshold.max().item()
-    cause = f"; with margin={margin:g} opposite anchors admit no vector at all, so try a margin of 0" if margin else ""
+    advice = f"; with margin={dual.margin:g} opposite anchors admit no vector at all, so try a margin of 0"
     return QPError(
         f"the {solver} QP failed on {int(failed.sum())} of {len(found)} problems with {found.shape[-1]} anchors: "
         f"optimality residual {worst:.3g}, largest multiplier {found[failed].abs().max().item():.3g} (anchors and "
-        f"vector scaled to length 1){cause}"
+        f"vector scaled to length 1){advice if dual.margin else ''}"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform import keys
-from fl_platform.config import check_key
+from fl_platform.composition import check_key
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.sweeps.definition import METHODS, Sweep, read_sweep
 from fl_platform.sweeps.engine import HyperParameter, SchemaError, validator

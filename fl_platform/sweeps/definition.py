@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from fl_platform.config import OutputConfig, parse_words, read_yaml
+from fl_platform.composition import parse_words, read_yaml
+from fl_platform.config import OutputConfig
 from fl_platform.errors import UserError
 
 YAML_COPY = "sweep.yaml"

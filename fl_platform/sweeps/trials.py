@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from fl_platform import keys
-from fl_platform.config import Config, compose
+from fl_platform.composition import compose
+from fl_platform.config import Config
 from fl_platform.experiment import resolve, run_id
 from fl_platform.run_directory import RunDirectory, write_atomically
 from fl_platform.sweeps.definition import Sweep

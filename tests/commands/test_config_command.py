@@ -3,7 +3,8 @@
 import yaml
 
 from fl_platform.cli import main
-from fl_platform.config import compose, to_dict
+from fl_platform.composition import compose
+from fl_platform.config import to_dict
 from fl_platform.experiment import group_id, resolve, run_id
 
 

@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from fl_platform.cli import main
-from fl_platform.config import compose
+from fl_platform.composition import compose
 from fl_platform.data import datasets
 from fl_platform.data.deal import deal, prepare
 

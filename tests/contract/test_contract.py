@@ -109,10 +109,21 @@ def test_two_rounds_on_every_model(name, monkeypatch):
     """Every method runs on every architecture in both engines with equal results (VGG-11 with narrow layers)."""
     monkeypatch.setattr(vgg11, "GROUPS", tuple(tuple(4 for _ in group) for group in vgg11.GROUPS))
     for model, shape in (("lenet5", (3, 16, 16)), ("vgg11", (3, 32, 32)), ("resnet20", (1, 8, 8))):
-        words = (f"algorithm.name={name}", f"model.name={model}", "num_rounds=2", "local_steps=2", "cohort_size=2", "batch_size=4")
+        words = (
+            f"algorithm.name={name}",
+            f"model.name={model}",
+            "num_rounds=2",
+            "local_steps=2",
+            "cohort_size=2",
+            "batch_size=4",
+        )
         width = ("model.width=4",) if model == "resnet20" else ()
         results = [
-            train(make_config(*words, *width, f"engine={engine}", workers=3), sizes=(3, 5, 9), dataset=synthetic_dataset(shape))
+            train(
+                make_config(*words, *width, f"engine={engine}", workers=3),
+                sizes=(3, 5, 9),
+                dataset=synthetic_dataset(shape),
+            )
             for engine in ("loop", "stacked")
         ]
         assert torch.allclose(results[0].params, results[1].params, rtol=0, atol=1e-9)

@@ -28,7 +28,9 @@ def both(tmp_path_factory):
     train(make_config(*words), checkpoints=folder / "one_rank")
     script = Path(__file__).with_name("two_ranks.py")
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    done = subprocess.run([*command, str(script), str(folder)], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [*command, str(script), str(folder)], capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     two = torch.load(folder / "two_ranks.pt", weights_only=True)
     one = results(folder / "one", ranks=1)

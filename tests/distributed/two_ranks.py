@@ -22,8 +22,12 @@ def results(folder: Path, ranks: int) -> dict[str, Finished]:
     for name in ("gradma", "gradma_s"):
         for scope in ("global", "tensor"):
             words = (f"algorithm.name={name}", f"qp.scope={scope}", SHARED, *WORDS)
-            done[f"{name}-{scope}-sharded"] = train(make_config(*words), ranks=ranks, checkpoints=folder / f"{name}-{scope}")
-    done["stacked"] = train(make_config("algorithm.name=scaffold", *WORDS, "engine=stacked", "cohort_chunk=2"), ranks=ranks)
+            done[f"{name}-{scope}-sharded"] = train(
+                make_config(*words), ranks=ranks, checkpoints=folder / f"{name}-{scope}"
+            )
+    done["stacked"] = train(
+        make_config("algorithm.name=scaffold", *WORDS, "engine=stacked", "cohort_chunk=2"), ranks=ranks
+    )
     done["one worker"] = train(make_config("algorithm.name=moon", *WORDS, "cohort_size=1"), ranks=ranks)
     return done
 
@@ -37,7 +41,9 @@ def main() -> None:
     words = ("algorithm.name=gradma", "qp.scope=global", SHARED, *WORDS, "num_rounds=5")
     done["resumed"] = train(make_config(*words), ranks=ranks, resume=one_rank)
     if os.environ["RANK"] == "0":
-        saved = {name: (d.params, d.module.global_buffers, d.module.scoreboard.top_accuracy) for name, d in done.items()}
+        saved = {
+            name: (d.params, d.module.global_buffers, d.module.scoreboard.top_accuracy) for name, d in done.items()
+        }
         torch.save(saved, folder / "two_ranks.pt")
 
 

@@ -8,7 +8,7 @@ import yaml
 from small_sweeps import QUICK, entries_of, launch_here, quick_sweep
 
 from fl_platform import keys
-from fl_platform.config import compose
+from fl_platform.composition import compose
 from fl_platform.errors import UserError
 from fl_platform.sweeps.best import choose, write_chosen
 from fl_platform.sweeps.definition import Sweep

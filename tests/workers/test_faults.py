@@ -27,7 +27,9 @@ def test_rejected_workers_leave_no_trace(name):
     words = (f"algorithm.name={name}", "faults.reject_nonfinite=true")
     done = run("faults.kind=nan", *words)
     assert done.module.scoreboard.diverged_round is None
-    assert [row[keys.REJECTED_WORKERS] for row in done.module.history] == [row[keys.FAULTY_WORKERS] for row in done.module.history]
+    assert [row[keys.REJECTED_WORKERS] for row in done.module.history] == [
+        row[keys.FAULTY_WORKERS] for row in done.module.history
+    ]
     assert sum(row[keys.REJECTED_WORKERS] for row in done.module.history) > 0
     assert bool(torch.isfinite(done.params).all())
 
@@ -52,7 +54,9 @@ def test_zero_updates_of_everybody_leave_the_model():
 
 def test_huge_updates_are_multiplied():
     sound = train(make_config("cohort_size=6", "num_rounds=1"))
-    huge = train(make_config("cohort_size=6", "num_rounds=1", "faults.kind=huge", "faults.probability=1", "faults.scale=10"))
+    huge = train(
+        make_config("cohort_size=6", "num_rounds=1", "faults.kind=huge", "faults.probability=1", "faults.scale=10")
+    )
     start = sound.module.network.initial_params.double()
     assert torch.allclose(huge.params - start, 10 * (sound.params - start), atol=1e-10)
 
