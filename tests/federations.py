@@ -103,7 +103,8 @@ def train(
     algorithm = algorithm or experiment.make_algorithm(config)
     saving = [RoundCheckpoint(checkpoints, every)] if checkpoints else []
     trainer = L.Trainer(
-        accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto", max_epochs=config.num_rounds, logger=False, callbacks=[algorithm, *saving, *callbacks],
+        accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto",
+        max_epochs=config.num_rounds, logger=False, callbacks=[algorithm, *saving, *callbacks],
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, plugins=[AtomicCheckpointIO()],
         enable_checkpointing=bool(saving), default_root_dir=checkpoints,
     )  # fmt: skip

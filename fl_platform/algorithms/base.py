@@ -257,6 +257,7 @@ def the_algorithm(trainer: L.Trainer) -> Algorithm:
     if len(found) != 1:
         listed = ", ".join(algorithm.name for algorithm in found) or "none"
         raise UserError(
-            f"the Trainer needs exactly one algorithm among its callbacks, found {listed}; pass for example Trainer(callbacks=[FedAvg()])"
+            f"the Trainer needs exactly one algorithm among its callbacks, found {listed}; "
+            "pass for example Trainer(callbacks=[FedAvg()])"
         )
     return found[0]

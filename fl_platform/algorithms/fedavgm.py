@@ -1,4 +1,4 @@
-"""FedAvgM: Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification, 2019.
+"""FedAvgM: Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution, 2019.
 
 m_{t+1} = momentum_decay * m_t + avg_S(x_t - x_i),  x_{t+1} = x_t - server_lr * m_{t+1}.
 """

@@ -1,4 +1,5 @@
-"""GradMA: Luo et al., A Gradient-Memory-based Accelerated Federated Learning with Alleviated Catastrophic Forgetting, CVPR 2023.
+"""GradMA: Luo et al., A Gradient-Memory-based Accelerated Federated Learning with Alleviated Catastrophic Forgetting,
+CVPR 2023.
 
 QP(p; A) is the Euclidean projection of p onto {v : <v, a> >= 0 for every anchor a in A}.
 
@@ -37,7 +38,7 @@ FROZEN = 1e-6  # a tensor keeps less than this share of its length: no direction
 
 @dataclass(eq=False)
 class ProjectedWorker(Algorithm):
-    """The worker side: descend along the gradient that opposes neither the past, nor the global model, nor the drift."""
+    """The worker side: descend along the gradient that opposes neither the past, the global model, nor the drift."""
 
     uses: ClassVar[tuple[str, ...]] = ("qp",)
 

@@ -14,7 +14,7 @@ REPORT = Path("reports/demo")
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="fl_platform demo",
-        description="All algorithms on scikit-learn's digits, offline: sweep, tables, figures, page. Finished runs are kept.",
+        description="All algorithms on scikit-learn's digits, offline: sweep, tables, figures, page.",
     )
     parser.parse_args(words)
     if not SWEEP.is_file():

@@ -69,13 +69,11 @@ def list_presets() -> Listing:
 
 
 def list_scenarios() -> Listing:
-    return [
-        (
-            name,
-            f"omega={keys['data']['dirichlet_omega']:g} S={keys['cohort_size']} T={keys['num_rounds']} target={keys['evaluation']['targets'][0]:g}",
-        )
-        for name, keys in scenarios().items()
-    ]
+    lines = []
+    for name, keys in scenarios().items():
+        omega, target = keys["data"]["dirichlet_omega"], keys["evaluation"]["targets"][0]
+        lines.append((name, f"omega={omega:g} S={keys['cohort_size']} T={keys['num_rounds']} target={target:g}"))
+    return lines
 
 
 LISTINGS: dict[str, Callable[[], Listing]] = {

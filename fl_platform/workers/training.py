@@ -92,6 +92,7 @@ class Objective(ABC):
     passes = 0
     """Gradients taken so far, counted once for the whole stack."""
 
+    @abstractmethod
     def __init__(self, training: "LocalTraining", job: Job, plan: BatchPlan, purpose: str) -> None:
         """For the batches of ``plan``; ``purpose`` names the random stream of their dropout and augmentation."""
 
@@ -103,7 +104,10 @@ class Objective(ABC):
     def gradient(
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
-        """(S, d) gradients, which the next step may overwrite, and (S,) losses, at each worker's own parameters or at one point for all."""
+        """(S, d) gradients, which the next step may overwrite, and (S,) losses.
+
+        They are taken at each worker's own parameters, or at one point for all.
+        """
 
     @abstractmethod
     def gradient_at(self, params: Stack | Vector) -> Stack:

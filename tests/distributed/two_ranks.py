@@ -37,7 +37,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     ranks = int(os.environ["WORLD_SIZE"])
     done = results(folder, ranks)
-    one_rank = [path for _, path in sorted_checkpoints(folder / "one_rank")][0]
+    _, one_rank = sorted_checkpoints(folder / "one_rank")[0]
     words = ("algorithm.name=gradma", "qp.scope=global", SHARED, *WORDS, "num_rounds=5")
     done["resumed"] = train(make_config(*words), ranks=ranks, resume=one_rank)
     if os.environ["RANK"] == "0":
