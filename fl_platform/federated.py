@@ -64,8 +64,8 @@ class FederatedModule(L.LightningModule):
         self.scoreboard = Scoreboard(list(config.evaluation.targets or []))
         self.history: list[dict[str, Any]] = []
         dtype = getattr(torch, config.precision)
-        self.register_buffer("global_params", network.initial_params.to(dtype))
-        self.register_buffer("global_buffers", network.initial_buffers.to(dtype))
+        self.register_buffer("global_params", network.initial_params.to(dtype, copy=True))
+        self.register_buffer("global_buffers", network.initial_buffers.to(dtype, copy=True))
         self.row: dict[str, Any] = {}  # the figures of this round
 
     @property

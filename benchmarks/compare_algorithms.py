@@ -1,0 +1,100 @@
+"""All sixteen algorithms with their default hyper-parameters on one data set, and the figure of their accuracies.
+
+python -m benchmarks.compare_algorithms digits --seeds 3 --rounds 60
+python -m benchmarks.compare_algorithms mnist --rounds 60
+
+Writes docs/algorithms/<data set>.csv (a row per run and round) and .png; `python -m fl_platform docs --write` makes the
+tables of docs/algorithms.md from the CSV. One run after another on one thread.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+
+from fl_platform import experiment, keys
+from fl_platform.algorithms import base
+from fl_platform.composition import compose
+from fl_platform.launch import launch
+from fl_platform.reporting import canvas
+from fl_platform.reporting.style import GROUPINGS, algorithm_order, algorithm_style, normal
+
+DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "algorithms"
+PANELS = {"worker": "Changes the workers", "server": "Changes the server", "both": "Changes both"}
+
+
+def one_run(name: str, data: str, seed: int, rounds: int) -> list[dict[str, object]]:
+    """A row per round: accuracy in percent and the seconds of the round without its evaluation."""
+    with tempfile.TemporaryDirectory() as directory:
+        words = [f"algorithm.name={name}", f"data.name={data}", f"seed={seed}", f"num_rounds={rounds}"]
+        words += ["data.dirichlet_omega=0.1", "tracking.mode=disabled", "checkpoint.every=0", f"output.dir={directory}"]
+        launch(experiment.resolve(compose([*words, "trainer.enable_progress_bar=false"])))
+        [file] = Path(directory).rglob("rounds.jsonl")
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [
+        {
+            "algorithm": name,
+            "seed": seed,
+            "round": row[keys.ROUND],
+            "accuracy": round(100 * row[keys.TEST_ACCURACY], 2) if keys.TEST_ACCURACY in row else None,
+            "seconds": round(row[keys.ROUND_SECONDS], 4),
+        }
+        for row in rows
+    ]
+
+
+def draw(runs: pd.DataFrame, title: str, place: Path) -> None:
+    """Three panels as the paper groups the methods, FedAvg in each; bands are one standard deviation over seeds."""
+    with mpl.rc_context(canvas.STYLE):
+        figure, axes = canvas.panels(len(PANELS))
+        figure.set_figheight(3.9)  # room for sixteen names in the legend
+        for axis, (group, heading) in zip(axes, PANELS.items(), strict=True):
+            for name in sorted(set(runs["algorithm"]), key=algorithm_order):
+                if normal(name) not in GROUPINGS[group]:
+                    continue
+                style = algorithm_style(name)
+                by_round = runs[runs["algorithm"] == name].groupby("round")["accuracy"]
+                mean, spread = by_round.mean(), by_round.std(ddof=1)
+                axis.plot(mean.index, mean, color=style.color, linestyle=style.dashes, label=style.label)
+                if spread.notna().all():
+                    band = (mean - spread, mean + spread)
+                    axis.fill_between(mean.index, *band, color=style.color, alpha=0.12, linewidth=0)
+            axis.set_title(heading, fontsize=9)
+            axis.set_xlabel("Round")
+            axis.set_ylim(0, 100)
+        axes[0].set_ylabel("Test accuracy (%)")
+        figure.suptitle(title, fontsize=10)
+        canvas.legend(figure, axes)
+        figure.savefig(place, metadata={"Software": None})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", choices=("digits", "mnist"))
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each algorithm")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--draw-only", action="store_true", help="draw from the CSV that is there")
+    args = parser.parse_args()
+    table = DIRECTORY / f"{args.data}.csv"
+    if not args.draw_only:
+        rows = []
+        for name in sorted(base.names(), key=algorithm_order):
+            for seed in range(args.seeds):
+                rows += one_run(name, args.data, seed, args.rounds)
+            last = rows[-1]
+            print(f"{name}: accuracy {last['accuracy']} after {last['round']} rounds", file=sys.stderr, flush=True)
+        DIRECTORY.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame(rows).to_csv(table, index=False)
+    runs = pd.read_csv(table)
+    seeds = runs["seed"].nunique()
+    title = f"{args.data}, ω=0.1, 10 of 100 workers a round, default hyper-parameters, {seeds} seed{'s' * (seeds > 1)}"
+    draw(runs, title, table.with_suffix(".png"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

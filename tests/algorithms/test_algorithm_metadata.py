@@ -1,0 +1,78 @@
+"""What is declared about the methods: the paper's grids, what travels, what a run costs in bytes."""
+
+import math
+
+import pytest
+
+from fl_platform import keys
+from fl_platform.algorithms import base
+from fl_platform.config import known_keys
+from tests.algorithms.trajectories import ALGORITHMS, run
+
+GRID_SIZES = {
+    "fedavg": 9, "moon": 9, "fedmlb": 9, "scaffold": 9, "mifa": 9, "gradma_w": 9,
+    "fedavgm": 27, "fedprox": 27, "mifam": 27, "moonm": 27, "fedmlbm": 27, "mimelite": 27,
+    "feddyn": 27,  # 9 where server_lr stays at 1, as in the publication
+    "fedproxm": 81, "gradma_s": 81, "gradma": 81,
+}  # fmt: skip
+VALUES = {
+    "local_lr": (0.001, 0.01, 0.1),
+    "server_lr": (0.1, 1.0, 10.0),
+    "mu": (0.001, 0.01, 0.1),
+    "alpha": (0.001, 0.01, 0.1),
+    "momentum_decay": (0.1, 0.5, 0.9),
+    "memory_decay": (0.1, 0.5, 0.9),
+}
+SIDES = {
+    "baseline": {"fedavg"},
+    "worker": {"fedprox", "moon", "fedmlb", "scaffold", "gradma_w"},
+    "server": {"fedavgm", "mifa", "mifam", "gradma_s"},
+    "both": {"fedproxm", "moonm", "fedmlbm", "feddyn", "mimelite", "gradma"},
+}
+
+
+def grids(name: str) -> dict[str, tuple[float, ...]]:
+    """Every tuned hyper-parameter of a method with its grid, the two rates included."""
+    options = {key: known_keys()[key] for key in ("local_lr", "server_lr")}
+    options |= {field.name: field for field in base.hyper_parameters(base.get(name))}
+    return {key: field.metadata["grid"] for key, field in options.items() if field.metadata.get("grid")}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_grids_are_the_papers(name):
+    found = grids(name)
+    assert math.prod(map(len, found.values())) == GRID_SIZES[name]
+    assert found == {key: VALUES[key] for key in found}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_default_lies_in_its_grid(name):
+    for field in base.hyper_parameters(base.get(name)):
+        assert field.metadata["help"]
+        if field.metadata["grid"]:
+            assert field.default in field.metadata["grid"]
+
+
+def test_sides_are_the_blocks_of_the_papers_tables():
+    for side, members in SIDES.items():
+        assert {name for name in ALGORITHMS if base.get(name).kind == side} == members
+
+
+@pytest.mark.parametrize(
+    ("name", "buffers"), [*((name, "average") for name in ALGORITHMS), ("scaffold", "server"), ("moon", "local")]
+)
+def test_bytes_are_the_vectors_that_travel(name, buffers):
+    """d = 239 float32 parameters down and up, twice for Scaffold and MimeLite, and 28 statistics when averaged."""
+    multiple = 2 if name in ("scaffold", "mimelite") else 1
+    done = run(name, f"buffers={buffers}", "precision=float32", "num_rounds=2", "local_steps=1")
+    statistics = 28 if buffers == "average" else 0
+    a_round = 3 * 2 * 4 * (multiple * 239 + statistics)
+    assert done.logged(keys.TOTAL_BYTES) == [a_round, 2 * a_round]
+
+
+def test_a_worker_that_fails_receives_but_does_not_send():
+    words = ("availability.name=bernoulli", "availability.failure_probability=0.4", "num_rounds=6", "buffers=server")
+    done = run("scaffold", *words)
+    reporting = sum(done.logged(keys.COHORT_SIZE))
+    assert 0 < reporting < 6 * 3
+    assert done.logged(keys.TOTAL_BYTES)[-1] == 8 * 2 * 239 * (6 * 3 + reporting)
