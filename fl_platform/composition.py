@@ -86,7 +86,10 @@ def put(merged: DictConfig, values: dict[Any, Any]) -> None:
         if (name not in options or name in OPEN_GROUPS) and not isinstance(value, dict) and not below_open_group(name):
             hint = f"; did you mean {name}.name={value}?" if isinstance(value, str) else ""
             raise UserError(f"{name}={shown(value)} has the wrong type; {name} is a group of keys{hint}")
-        OmegaConf.update(merged, name, value, force_add=True)
+        try:
+            OmegaConf.update(merged, name, value, force_add=True)
+        except OmegaConfBaseException:
+            raise UserError(f"{name}={shown(value)} does not go with the {name} given before it; give it once") from None
 
 
 def below_open_group(name: str) -> bool:

@@ -68,7 +68,7 @@ def examine(words: list[str]) -> Iterator[Finding]:
     for module, advice in OPTIONAL.items():
         yield import_finding(module, MISSING, advice)
     yield browser_finding()
-    if import_failure("fl_platform.config") is None:  # else a package above is broken and says so
+    if import_failure("fl_platform.composition") is None:  # else a package above is broken and says so
         yield from configured_findings(words)
 
 
