@@ -89,7 +89,9 @@ def put(merged: DictConfig, values: dict[Any, Any]) -> None:
         try:
             OmegaConf.update(merged, name, value, force_add=True)
         except OmegaConfBaseException:
-            raise UserError(f"{name}={shown(value)} does not go with the {name} given before it; give it once") from None
+            raise UserError(
+                f"{name}={shown(value)} does not go with the {name} given before it; give it once"
+            ) from None
 
 
 def below_open_group(name: str) -> bool:

@@ -35,7 +35,7 @@ from fl_platform.workers.ranks import Ranks
 from fl_platform.workers.state import WorkerStates
 from fl_platform.workers.training import Job, LocalResult, LocalTraining
 
-EVALUATION_BATCH = 1000  # images a forward pass: the activations of the paper's networks stay in the CPU's cache
+EVALUATION_PIXELS = 800_000  # numbers a forward pass: the activations of the paper's networks stay in the CPU's cache
 
 
 class FederatedModule(L.LightningModule):
@@ -237,6 +237,11 @@ class FederatedModule(L.LightningModule):
         every = self.config.evaluation.every or 1
         return (round - 1) % every == 0 or round == self.config.num_rounds or self.trainer.should_stop
 
+    @property
+    def evaluation_batch(self) -> int:
+        """Images a forward pass."""
+        return max(50, EVALUATION_PIXELS // math.prod(self.dataset.shape))
+
     @torch.no_grad()
     def evaluate(self) -> tuple[float, np.ndarray, np.ndarray]:
         """Mean loss, and per class the correct and all samples, of the global model on the whole test set."""
@@ -247,7 +252,7 @@ class FederatedModule(L.LightningModule):
         logits = torch.cat(
             [
                 self.network.single(weights, self.global_buffers, chunk, Pass(train=False)).logits
-                for chunk in torch.split(images, EVALUATION_BATCH)
+                for chunk in torch.split(images, self.evaluation_batch)
             ]
         )
         hits = labels[logits.argmax(1) == labels]

@@ -45,12 +45,12 @@ class Images:
         return self._normalise(pixels).view(*indices.shape, *pixels.shape[1:])
 
     def whole(self) -> Tensor:
-        """All images, normalised; computed once."""
+        """All images, normalised, channels last (what convolutions like best); computed once."""
         return self._whole
 
     @cached_property
     def _whole(self) -> Tensor:
-        return self._normalise(self._images)
+        return self._normalise(self._images).contiguous(memory_format=torch.channels_last)
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         return pixels.to(self._scale.dtype).mul_(self._scale).add_(self._shift)

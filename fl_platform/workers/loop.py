@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fl_platform.data.streams import BatchPlan
@@ -19,7 +20,9 @@ class SingleObjective(StackedObjective):
     def __init__(self, training: LocalTraining, job: Job, plan: BatchPlan, purpose: str) -> None:
         super().__init__(training, job, plan, purpose)
         indices = self._indices[:, 0, : max(self._widths)]
-        self._all_x = training.images.batch(indices, self._all_keys[:, 0])
+        x = training.images.batch(indices, self._all_keys[:, 0])
+        # channels last: on a CPU convolutions and pooling take two thirds of the time or less
+        self._all_x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, indices.shape)
         self._all_labels = training.images.labels(indices)
 
     def load(self, step: int) -> None:
