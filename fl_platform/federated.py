@@ -145,7 +145,12 @@ class FederatedModule(L.LightningModule):
 
     def _federated_round(self, workers: np.ndarray) -> None:
         self.algorithm.begin_round(workers, self.round)
-        given = {"global_params": self.global_params, "global_buffers": self.global_buffers}
+        given = {
+            "global_params": self.global_params,
+            "global_buffers": self.global_buffers,
+            "initial_params": self.network.initial_params.to(self.global_params),
+            "initial_buffers": self.network.initial_buffers.to(self.global_params),
+        }
         state = self.states.gather(workers, given)
         job = Job(
             round=self.round,
@@ -171,7 +176,7 @@ class FederatedModule(L.LightningModule):
 
     def _widths(self) -> dict[str, int]:
         """Length of what a worker keeps and sends, by name."""
-        buffers = {name for name, default in self.algorithm.keeps.items() if default == "global_buffers"}
+        buffers = {name for name, default in self.algorithm.keeps.items() if default.endswith("buffers")}
         names = sorted({*self.algorithm.keeps, *self.algorithm.sends})
         return {name: len(self.global_buffers if name in buffers else self.global_params) for name in names}
 
@@ -248,7 +253,7 @@ class FederatedModule(L.LightningModule):
         images, labels = self.test_images.whole(), self.test_images.all_labels
         share = self.ranks.share(len(labels))
         images, labels = images[share], labels[share]
-        weights = self.network.parameters.views(self.global_params)
+        weights = self.network.parameters.views(self.algorithm.evaluated_params(self.global_params))
         logits = torch.cat(
             [
                 self.network.single(weights, self.global_buffers, chunk, Pass(train=False)).logits

@@ -71,8 +71,8 @@ class LocalBatch:
     global_buffers: Vector
     frozen_features: Callable[[Stack | Vector, Stack | Vector], Tensor]
     """(params, buffers) -> (S, B, F) of that network in evaluation mode, without gradient."""
-    resume_at: Callable[[int, Tensor, Vector], Tensor]
-    """(block, activation, params) -> logits of the blocks from there on in training mode, statistics discarded."""
+    resume_at: Callable[[int, Tensor, Vector, bool], Tensor]
+    """(block, activation, params, train) -> logits of the blocks from there on; no running statistics are updated."""
 
     def mean(self, values: Tensor) -> Tensor:
         """(S, B) -> (S,), padding left out."""
@@ -170,7 +170,7 @@ class Algorithm(L.Callback):
 
     @property
     def keeps(self) -> dict[str, str]:
-        """Per-worker state: name -> what a worker never seen has: zeros | global_params | global_buffers."""
+        """Per-worker state: name -> what a worker never seen has: zeros, or global_ | initial_ params | buffers."""
         return {}
 
     def __init_subclass__(cls, name: str | None = None, label: str | None = None, **kwargs: Any) -> None:
@@ -206,6 +206,10 @@ class Algorithm(L.Callback):
     def server_direction(self, updates: Updates) -> Vector:
         """Server: x_{t+1} = x_t - server_lr * direction."""
         return updates.mean_delta
+
+    def evaluated_params(self, global_params: Vector) -> Vector:
+        """The model whose accuracy counts: the server's."""
+        return global_params
 
     def diagnostics(self) -> dict[str, float]:
         """Figures of the last server step, logged with the round."""

@@ -8,7 +8,8 @@ In the division-free form with u_i = -g_i / alpha, the sum of worker i's past di
 The correction averages over all N workers; those not sampled keep their u_i. ``server_lr`` is absent in the original
 (1 is the original); here x_{t+1} = x_t - server_lr (x_t - x_dyn). ``alpha_adapt`` scales a worker's alpha by
 mean n / n_i as the authors do for unbalanced data; off by default because workers with two samples would get a
-several-hundredfold alpha. The evaluated model is x_{t+1}, not the average of active workers.
+several-hundredfold alpha. The evaluated model is x_{t+1}; the authors evaluate the mean of the active workers' models
+(``evaluated=active_mean``).
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,9 @@ class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
 
     alpha: float = option(0.01, "weight of the dynamic regulariser", above=0, grid=(0.001, 0.01, 0.1))
     alpha_adapt: bool = option(False, "scale alpha by mean n / n_i for each worker")
+    evaluated: str = option("server", "model that is scored: x_{t+1}, or avg_S(x_I)", choices=("server", "active_mean"))
     mean_displacement: Vector = state()
+    active_mean: Vector = state()
 
     @property
     def keeps(self) -> dict[str, str]:
@@ -38,6 +41,7 @@ class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
         self.mean_displacement = torch.zeros(federation.layout.dim, dtype=federation.dtype, device=federation.device)
+        self.active_mean = torch.zeros_like(self.mean_displacement)
 
     def local_direction(self, step: LocalStep) -> Stack:
         alpha = self.alpha / step.relative_sizes[:, None] if self.alpha_adapt else self.alpha
@@ -48,4 +52,8 @@ class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
 
     def server_direction(self, updates: Updates) -> Vector:
         self.mean_displacement -= updates.population_sum(updates.delta)
+        self.active_mean = updates.global_params - updates.mean_delta
         return updates.mean_delta - self.mean_displacement
+
+    def evaluated_params(self, global_params: Vector) -> Vector:
+        return self.active_mean if self.evaluated == "active_mean" else global_params

@@ -6,7 +6,8 @@ model's. Workers minimise
     CE(a) + hybrid_weight * 1/M sum_k CE(a^k) + similarity_weight * 1/M sum_k KL(softmax(a^k / T) || softmax(a / T)),
 
 with gradient through both arguments of KL and no T^2 factor. Frozen blocks normalise by the batch statistics of the
-hybrid features and draw dropout of their own; the worker's running statistics come from the main path alone.
+hybrid features and draw dropout of their own (``frozen_blocks=eval``: running statistics, no dropout); the
+worker's running statistics come from the main path alone.
 Departures: no gradient clipping, weight decay or rate decay; BatchNorm as in the model instead of GroupNorm.
 """
 
@@ -31,6 +32,10 @@ class FedMLB(Algorithm, name="fedmlb", label="FedMLB"):
     similarity_weight: float = option(1.0, "lambda_2: divergence of the main path from the hybrid ones", at_least=0)
     temperature: float = option(1.0, "softens both distributions", above=0)
 
+    frozen_blocks: str = option(
+        "train", "mode of the global blocks: batch statistics and dropout, or running ones", choices=("train", "eval")
+    )
+
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
         if federation.num_blocks < 2:
@@ -45,7 +50,7 @@ class FedMLB(Algorithm, name="fedmlb", label="FedMLB"):
         main = F.log_softmax(batch.logits / self.temperature, dim=-1)
         paths = len(batch.activations) - 1
         for k in range(1, paths + 1):
-            hybrid = batch.resume_at(k, batch.activations[k - 1], batch.global_params)
+            hybrid = batch.resume_at(k, batch.activations[k - 1], batch.global_params, self.frozen_blocks == "train")
             loss = loss + self.hybrid_weight / paths * batch.cross_entropy(hybrid)
             target = F.log_softmax(hybrid / self.temperature, dim=-1)
             loss = loss + self.similarity_weight / paths * batch.mean(divergence(target, main))

@@ -4,7 +4,8 @@ Workers minimise CE + mu * mean softplus((cos(z, z_prev) - cos(z, z_glob)) / tem
 representation of the local model, z_glob that of x_t and z_prev that of the worker's last local model, the last two
 frozen and in evaluation mode. Departures from the original: no projection head (z is the input of the last linear
 layer, so that the network is the same for every method), a worker seen for the first time has z_prev = z_glob
-(plain FedAvg, zero contrastive gradient), no local momentum, no weight decay, a fixed number of steps.
+(plain FedAvg, zero contrastive gradient; ``first_model=initial`` takes x_0 instead), no local momentum, no
+weight decay, a fixed number of steps.
 """
 
 from dataclasses import dataclass
@@ -26,9 +27,13 @@ class Moon(Algorithm, name="moon", label="MOON"):
     mu: float = option(1.0, "weight of the contrastive loss", at_least=0)
     temperature: float = option(0.5, "temperature of the contrastive loss", above=0)
 
+    first_model: str = option(
+        "global", "previous model of a worker never seen: x_t, or x_0", choices=("global", "initial")
+    )
+
     @property
     def keeps(self) -> dict[str, str]:
-        return {"last_params": "global_params", "last_buffers": "global_buffers"}
+        return {"last_params": f"{self.first_model}_params", "last_buffers": f"{self.first_model}_buffers"}
 
     def local_loss(self, batch: LocalBatch) -> Tensor:
         loss = super().local_loss(batch)

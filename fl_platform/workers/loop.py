@@ -22,7 +22,7 @@ class SingleObjective(StackedObjective):
         indices = self._indices[:, 0, : max(self._widths)]
         x = training.images.batch(indices, self._all_keys[:, 0])
         # channels last: on a CPU convolutions and pooling take two thirds of the time or less
-        self._all_x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, indices.shape)
+        self._all_x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(*indices.shape, *x.shape[2:])
         self._all_labels = training.images.labels(indices)
 
     def load(self, step: int) -> None:

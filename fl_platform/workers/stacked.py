@@ -103,7 +103,7 @@ class StackedObjective(Objective):
         assert features is not None
         return features
 
-    def _resume_at(self, block: int, activation: Tensor, params: Vector) -> Tensor:
+    def _resume_at(self, block: int, activation: Tensor, params: Vector, train: bool) -> Tensor:
         weights = self._network.parameters.views(params)
         keys = self._next_keys()
-        return self.forward(weights, self._job.global_buffers, activation, keys, train=True, first=block).logits
+        return self.forward(weights, self._job.global_buffers, activation, keys, train=train, first=block).logits
