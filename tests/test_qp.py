@@ -12,6 +12,8 @@ from torch import Tensor
 
 from fl_platform.errors import UserError
 from fl_platform.qp import QPError, project, project_stack, solve
+from fl_platform.qp.host import enumerate_on_host
+from fl_platform.qp.projection import enumerate_on_device, stack_gram
 
 KINDS = ("random", "duplicate", "opposite", "zero", "collinear", "nearly_parallel", "scales", "grid")
 
@@ -135,6 +137,22 @@ def test_three_anchors_enumerated_equal_the_active_set(problem):
     padded = torch.cat([anchors, torch.zeros(4 - len(anchors), len(vector), dtype=torch.float64)])  # four: active set
     stack = project_stack([vector[None], *(anchor[None] for anchor in anchors)])
     assert_close(stack.vectors[0], project(vector, padded).vectors, vector, 1e-6)
+
+
+@given(small_problems, st.sampled_from([0.0, 0.1]))
+@settings(max_examples=100, deadline=None)
+def test_floats_on_the_host_equal_tensors_on_a_device(problem, margin):
+    vector, anchors = problem
+    gram = stack_gram([vector[None], *(anchor[None] for anchor in anchors)], [(0, len(vector))])
+    host, device = enumerate_on_host(gram, margin), enumerate_on_device(gram, margin)
+    if float(device["residual"]) > 1e-9:  # no vector meets the margin: any least bad support will do
+        assert float(host["residual"]) > 1e-9
+        return
+    columns = torch.cat([anchors, torch.zeros(3 - len(anchors), len(vector), dtype=torch.float64)])
+    corrections = [figures["multipliers"][0, 0] @ columns for figures in (host, device)]
+    assert_close(*corrections, vector, 1e-6)
+    assert float(host["residual"]) <= 1e-7
+    torch.testing.assert_close(host["norm_ratio"].square(), device["norm_ratio"].square(), rtol=0, atol=1e-6)
 
 
 @given(st.integers(1, 4), st.integers(0, 3), seeds)

@@ -14,7 +14,7 @@ from fl_platform.qp.dual import Dual, QPError
 JITTER = 1e-12
 """Added to the unit diagonal before factoring, so that dependent anchors have a factor and unique multipliers."""
 LAYER_ARGUMENTS = {"eps": 1e-10, "max_iters": 100_000, "n_jobs_forward": 1}
-CLARABEL_ARGUMENTS = {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}
+CLARABEL_ARGUMENTS = {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12, "warm_start": False}
 
 
 def _import(name: str) -> Any:
@@ -86,6 +86,6 @@ def _interior_point(cvxpy: Any, problem: Any) -> None:
             problem.solve(solver=cvxpy.CLARABEL, **CLARABEL_ARGUMENTS)
         except cvxpy.SolverError:  # it gave up short of the tight tolerances; its own are looser
             try:
-                problem.solve(solver=cvxpy.CLARABEL)
+                problem.solve(solver=cvxpy.CLARABEL, warm_start=False)
             except cvxpy.SolverError as error:
                 raise QPError(f"clarabel found no solution: {error}") from error

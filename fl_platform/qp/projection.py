@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fl_platform.errors import UserError
-from fl_platform.qp.dual import Array, Solution, normalise, report
+from fl_platform.qp.dual import Solution, normalise, report
 from fl_platform.qp.enumeration import ANCHORS, enumerate_supports
+from fl_platform.qp.host import enumerate_on_host
 from fl_platform.qp.solve import solve
 
 Segments = Sequence[tuple[int, int]]
@@ -82,18 +82,16 @@ def project_stack(
     segments = check_segments(segments, columns[0].shape[-1])
     gram = stack_gram(columns, segments)
     is_host = gram.device.type == "cpu"
-    found = enumerated(gram.numpy() if is_host else gram, margin)
-    figures: dict[str, Any] = {name: torch.from_numpy(found[name]) if is_host else found[name] for name in found}
+    figures: dict[str, Any] = (enumerate_on_host if is_host else enumerate_on_device)(gram, margin)
     figures["multipliers"] = figures["multipliers"][..., :count]
     combine = combine_on_host if is_host else combine_on_device
     return Projection(vectors=combine(columns, figures["multipliers"], segments), **figures)
 
 
-def enumerated(gram: Array, margin: float) -> dict[str, Array]:
-    """The fields of a Solution from (..., 4, 4) inner products of a vector and three anchors."""
-    with np.errstate(all="ignore"):  # bad numbers show in the result
-        dual = normalise(gram[..., 1:, 1:], gram[..., 0, 1:], gram[..., 0, 0], margin, 0.0)
-        return report(dual, enumerate_supports(dual))
+def enumerate_on_device(gram: Tensor, margin: float) -> dict[str, Tensor]:
+    """The fields of a Solution for (..., 4, 4) inner products of a vector and three anchors."""
+    dual = normalise(gram[..., 1:, 1:], gram[..., 0, 1:], gram[..., 0, 0], margin, 0.0)
+    return report(dual, enumerate_supports(dual))
 
 
 def check_segments(segments: Segments | None, width: int) -> Segments:
