@@ -23,6 +23,7 @@ from fl_platform.federated import FederatedModule
 from fl_platform.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.run_directory import RunDirectory, check_writable
 from fl_platform.tracking.logger import EarlierRounds, close_logger, open_logger
+from fl_platform.workers.ranks import Ranks
 
 SET_ELSEWHERE = {
     "max_epochs": "num_rounds",
@@ -100,6 +101,7 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
         summary = summarise(module, identifier)
         exit_code = EXIT_CODES[summary[keys.STATUS]]
+        Ranks.leave()
     except SystemExit:  # how Lightning ends a run on the second Ctrl-C
         raise KeyboardInterrupt from None
     finally:

@@ -41,6 +41,13 @@ class Ranks:
         torch.distributed.all_gather_object(collected, value)
         return collected
 
+    @staticmethod
+    def leave() -> None:
+        """End the process group once every rank is here: its threads abort a process that exits before them."""
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+            torch.distributed.destroy_process_group()
+
     @property
     def reduce(self) -> Callable[[Tensor], Tensor] | None:
         """``sum`` where there is something to sum."""

@@ -8,6 +8,7 @@ import torch
 
 from fl_platform.algorithms import base
 from fl_platform.checkpoints import sorted_checkpoints
+from fl_platform.workers.ranks import Ranks
 from tests.federations import Finished, make_config, train
 
 WORDS = ("engine=loop", "num_rounds=3", "cohort_size=3")
@@ -45,6 +46,7 @@ def main() -> None:
             name: (d.params, d.module.global_buffers, d.module.scoreboard.top_accuracy) for name, d in done.items()
         }
         torch.save(saved, folder / "two_ranks.pt")
+    Ranks.leave()
 
 
 if __name__ == "__main__":
