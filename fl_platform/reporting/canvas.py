@@ -78,4 +78,5 @@ def legend(figure: Figure, axes: list[Axes]) -> None:
             handles.setdefault(label, handle)
     labels = sorted(handles, key=lambda label: algorithm_order(label)[0])
     figure.set_figwidth(figure.get_figwidth() + 0.7 + 0.075 * max(map(len, labels), default=0))  # room of its own
+    figure.set_figheight(max(figure.get_figheight(), 0.3 + 0.2 * len(labels)))  # sixteen names outgrow one panel
     figure.legend([handles[label] for label in labels], labels, loc="outside right upper", handlelength=3.2)
