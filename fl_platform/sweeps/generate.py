@@ -232,6 +232,49 @@ def ablations() -> Iterator[Plan]:
     )
 
 
+def variants() -> Plan:
+    """Both presets at two local rates and two momentum decays, then each of their differences alone."""
+    differences = {
+        "weights": "aggregation=samples",
+        "scope": "qp.scope=tensor",
+        "previous": "algorithm.previous_model=global",
+        "threshold": "qp.drop_threshold=0.001",
+    }
+    applies = {
+        "fedavg": ("weights",),
+        "fedavgm": ("weights",),
+        "gradma_w": ("weights", "scope"),
+        "gradma_s": ("weights", "scope", "threshold"),
+        "gradma": ("weights", "scope", "previous", "threshold"),
+    }
+    rates = ("local_lr=0.01", "local_lr=0.1")
+    slow = [f"algorithm.momentum_decay={beta}" for beta in (0.5, 0.9)]
+    memory = [f"{words} algorithm.memory_decay=0.5" for words in slow]
+    decays = {"fedavg": [""], "fedavgm": slow, "gradma_w": [""], "gradma_s": memory, "gradma": memory}
+    released = {name: [differences[d] for d in named if d != "threshold"] for name, named in applies.items()}
+    points = [
+        [name, rate, decay, *words]
+        for name in applies
+        for rate, decay in itertools.product(rates, decays[name])
+        for words in ([], released[name])
+    ]
+    for name, named in applies.items():
+        alone = [[differences[d]] for d in named] if len(named) > 1 else []
+        alone += [[*released[name], differences["threshold"]]] if "threshold" in named else []
+        points += [[name, rate, decays[name][0], *words] for rate in rates for words in alone]
+    named_points = [" ".join(filter(None, [f"algorithm.name={name}", *words])) for name, *words in points]
+    scenario = "mnist_w0.01_s10"
+    return Plan(
+        name="variants_mnist",
+        feeds="Which reading of the paper gives its figures? MNIST, omega = 0.01, S = 10, seed 0.",
+        parameters={"point": values(*named_points), "scenario": values(scenario), "seed": values(0)},
+        core_hours=sum(cost(name, scenario) for name, *_ in points),
+        notes="Weights 1/S or by samples, one QP or one per tensor, x_{-1} = the last local model or x_t, and the "
+        "threshold below which server anchors are dropped: all as in preset paper, all as in preset released, each "
+        "alone.",
+    )
+
+
 def demo() -> Plan:
     return Plan(
         name="demo_digits",
@@ -251,7 +294,7 @@ def demo() -> Plan:
 
 def plans() -> list[Plan]:
     tuned = [make(dataset) for make in (table, tune, tune_budget) for dataset in DATASETS]
-    return [*tuned, *ablations(), demo()]
+    return [*tuned, *ablations(), variants(), demo()]
 
 
 def generate(directory: Path) -> list[Path]:
