@@ -14,11 +14,11 @@ export WANDB_CONFIG_DIR := $(CURDIR)/build/cache/wandb
 export WANDB_DATA_DIR := $(CURDIR)/build/cache/wandb
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help setup demo test lint bench lock clean
+.PHONY: help setup demo test torture lint bench lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/setup.stamp ## create .venv with the exact packages of a run; done again when requirements change
 
@@ -27,6 +27,9 @@ demo: setup ## a small federated comparison, offline, with its report
 
 test: lint ## lint, then every test: what CI runs
 	$(BIN)/python -m pytest -n 2
+
+torture: $(VENV)/dev.stamp ## kills, full disks, broken files, hostile input, many times; minutes (docs/reliability.md)
+	$(BIN)/python -m pytest -n 2 tests/torture --torture
 
 lint: $(VENV)/dev.stamp ## ruff (rules and format) and mypy --strict
 	$(BIN)/ruff check .

@@ -3,9 +3,11 @@
 import atexit
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
+import pytest
 
 import fl_platform  # noqa: F401  first: with it torchvision and lightning import everywhere
 
@@ -36,3 +38,23 @@ os.environ.update(
 
 hypothesis.settings.register_profile("fl_platform", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("fl_platform")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--torture", action="store_true", help="as many kills, faults and broken files as are promised")
+
+
+@pytest.fixture
+def scale(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """``scale(few, many)``: how often to try; few in every test run, many with ``--torture``."""
+    return lambda few, many: many if request.config.getoption("--torture") else few
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The figures that tests noted with ``record_property``, below the results of ``--torture``."""
+    if not terminalreporter.config.getoption("--torture"):
+        return
+    terminalreporter.section("figures")
+    for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")
