@@ -125,6 +125,13 @@ def build(config: Config) -> FederatedModule:
     """Data, network and worker pool of a resolved configuration."""
     dataset = datasets.get(config.data.name)
     train_set, test_set = prepare(config)
+    network = make_network(config, dataset)
+    partition = deal(config, train_set.labels.numpy())
+    return FederatedModule(config, dataset, network, train_set, test_set, partition)
+
+
+def make_network(config: Config, dataset: datasets.Dataset) -> Network:
+    """The configured model, with what the algorithm asks of it."""
     module = models.build(
         str(config.model.name),
         dataset.shape,
@@ -133,12 +140,11 @@ def build(config: Config) -> FederatedModule:
         width=config.model.width,
         options=config.model.options,
         generator=torch_generator(config.seed, "init"),
+        **make_algorithm(config).wants,
     )
     if config.batch_size == 1 and any(isinstance(child, BatchNorm) for child in module.modules()):
         raise UserError(f"batch_size=1 with model.name={config.model.name}: BatchNorm needs at least 2 samples")
     try:
-        network = Network(module)
+        return Network(module)
     except ValueError as error:
         raise UserError(f"model.name={config.model.name} cannot be trained by workers: {error}") from None
-    partition = deal(config, train_set.labels.numpy())
-    return FederatedModule(config, dataset, network, train_set, test_set, partition)

@@ -39,6 +39,11 @@ FINGERPRINT = "fingerprint"
 ROUNDS = "rounds"
 
 
+def score_of(model: str, figure: str) -> str:
+    """Key of a model scored beside the one that counts (FedDyn: server or active_mean); figure is accuracy or loss."""
+    return f"test/{model}_{figure}"
+
+
 def to_target(target: float, unit: str) -> str:
     """Summary key of what it took to reach an accuracy: unit is rounds, bytes or seconds."""
     return f"to_target/{target:g}/{unit}"

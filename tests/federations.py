@@ -8,7 +8,7 @@ import lightning as L
 import numpy as np
 import torch
 
-from fl_platform import experiment, models
+from fl_platform import experiment
 from fl_platform.algorithms.base import Algorithm
 from fl_platform.checkpoints import AtomicCheckpointIO, RoundCheckpoint
 from fl_platform.composition import compose
@@ -17,8 +17,7 @@ from fl_platform.data.datasets import Dataset
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
 from fl_platform.federated import FederatedModule
-from fl_platform.models.network import Network
-from fl_platform.seeding import generator, torch_generator
+from fl_platform.seeding import generator
 
 SIZES = (5, 9, 20, 7, 12, 30)
 
@@ -79,11 +78,7 @@ def make_module(
         partition = Partition(
             np.concatenate(pieces), np.concatenate([[0], np.cumsum([len(p) for p in pieces])]).astype(np.int64)
         )
-    network = models.build(
-        str(config.model.name), dataset.shape, dataset.num_classes, norm=config.model.norm, width=config.model.width,
-        generator=torch_generator(config.seed, "init"),
-    )  # fmt: skip
-    return FederatedModule(config, dataset, Network(network), train, test, partition)
+    return FederatedModule(config, dataset, experiment.make_network(config, dataset), train, test, partition)
 
 
 def train(

@@ -122,7 +122,10 @@ class LocalRun:
 
 @dataclass(frozen=True)
 class Updates:
-    """What the server receives: ``delta = x_t - x_i`` points downhill, the module subtracts it."""
+    """What the server receives: ``delta = x_t - x_i`` points downhill, the module subtracts it.
+
+    The next round overwrites the stacks: whoever wants to keep one keeps a copy.
+    """
 
     round: int
     workers: np.ndarray
@@ -173,6 +176,11 @@ class Algorithm(L.Callback):
         """Per-worker state: name -> what a worker never seen has: zeros, or global_ | initial_ params | buffers."""
         return {}
 
+    @property
+    def wants(self) -> dict[str, Any]:
+        """What the method asks of its network: keyword arguments of ``models.build``, such as projection_width."""
+        return {}
+
     def __init_subclass__(cls, name: str | None = None, label: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if name is None:
@@ -195,6 +203,11 @@ class Algorithm(L.Callback):
         """Workers: the objective of each worker on its batch, (S,)."""
         return batch.cross_entropy(batch.logits)
 
+    @property
+    def has_plain_loss(self) -> bool:
+        """Whether workers minimise the cross-entropy itself, whose gradient some networks can write out."""
+        return type(self).local_loss is Algorithm.local_loss
+
     def local_direction(self, step: LocalStep) -> Stack:
         """Workers: x_{tau+1} = x_tau - local_lr * direction."""
         return step.gradient
@@ -210,6 +223,10 @@ class Algorithm(L.Callback):
     def evaluated_params(self, global_params: Vector) -> Vector:
         """The model whose accuracy counts: the server's."""
         return global_params
+
+    def also_evaluated(self, global_params: Vector) -> dict[str, Vector]:
+        """Models scored beside it at every evaluation: name -> parameters, logged as ``keys.score_of(name, ...)``."""
+        return {}
 
     def diagnostics(self) -> dict[str, float]:
         """Figures of the last server step, logged with the round."""

@@ -9,7 +9,8 @@ The correction averages over all N workers; those not sampled keep their u_i. ``
 (1 is the original); here x_{t+1} = x_t - server_lr (x_t - x_dyn). ``alpha_adapt`` scales a worker's alpha by
 mean n / n_i as the authors do for unbalanced data; off by default because workers with two samples would get a
 several-hundredfold alpha. The evaluated model is x_{t+1}; the authors evaluate the mean of the active workers' models
-(``evaluated=active_mean``).
+(``evaluated=active_mean``). The other one is scored beside it at every evaluation: ``test/active_mean_accuracy`` and
+``test/active_mean_loss``, or ``test/server_accuracy`` and ``test/server_loss``.
 """
 
 from dataclasses import dataclass
@@ -30,9 +31,11 @@ class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
 
     alpha: float = option(0.01, "weight of the dynamic regulariser", above=0, grid=(0.001, 0.01, 0.1))
     alpha_adapt: bool = option(False, "scale alpha by mean n / n_i for each worker")
-    evaluated: str = option("server", "model that is scored: x_{t+1}, or avg_S(x_I)", choices=("server", "active_mean"))
+    evaluated: str = option(
+        "server", "model whose accuracy counts: x_{t+1}, or avg_S(x_I)", choices=("server", "active_mean")
+    )
     mean_displacement: Vector = state()
-    active_mean: Vector = state()
+    active_mean: Vector | None = state()  # avg_S(x_I); None before the first server step
 
     @property
     def keeps(self) -> dict[str, str]:
@@ -41,7 +44,7 @@ class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
         self.mean_displacement = torch.zeros(federation.layout.dim, dtype=federation.dtype, device=federation.device)
-        self.active_mean = torch.zeros_like(self.mean_displacement)
+        self.active_mean = None
 
     def local_direction(self, step: LocalStep) -> Stack:
         alpha = self.alpha / step.relative_sizes[:, None] if self.alpha_adapt else self.alpha
@@ -56,4 +59,12 @@ class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
         return updates.mean_delta - self.mean_displacement
 
     def evaluated_params(self, global_params: Vector) -> Vector:
-        return self.active_mean if self.evaluated == "active_mean" else global_params
+        return self._scored(global_params)[self.evaluated]
+
+    def also_evaluated(self, global_params: Vector) -> dict[str, Vector]:
+        return {name: params for name, params in self._scored(global_params).items() if name != self.evaluated}
+
+    def _scored(self, global_params: Vector) -> dict[str, Vector]:
+        """Both models; they are one before any worker has reported."""
+        mean = global_params if self.active_mean is None else self.active_mean.to(global_params)
+        return {"server": global_params, "active_mean": mean}

@@ -2,22 +2,29 @@
 
 Workers minimise CE + mu * mean softplus((cos(z, z_prev) - cos(z, z_glob)) / temperature), where z is the
 representation of the local model, z_glob that of x_t and z_prev that of the worker's last local model, the last two
-frozen and in evaluation mode. Departures from the original: no projection head (z is the input of the last linear
-layer, so that the network is the same for every method), a worker seen for the first time has z_prev = z_glob
-(plain FedAvg, zero contrastive gradient; ``first_model=initial`` takes x_0 instead), no local momentum, no
-weight decay, a fixed number of steps.
+frozen and in evaluation mode. Departures from the original:
+
+- z is the input of the last linear layer, before dropout, so that the network is the same for every method.
+  ``projection_head=true`` is the original: Linear(w, w) - ReLU - Linear(w, 256) between that input, of width w, and
+  the classifier, which then reads z, the head's output. Dropout before the classifier becomes dropout before the head.
+- A worker seen for the first time has z_prev = z_glob: plain FedAvg, zero contrastive gradient
+  (``first_model=initial`` takes x_0 instead).
+- No local momentum, no weight decay, a fixed number of steps.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from fl_platform.algorithms.base import Algorithm, LocalBatch, LocalRun
 from fl_platform.algorithms.momentum import SlowMomentum
+from fl_platform.errors import UserError
 from fl_platform.flat import Stack
 from fl_platform.options import option
+
+PROJECTION_WIDTH = 256
 
 
 @dataclass(eq=False)
@@ -26,7 +33,9 @@ class Moon(Algorithm, name="moon", label="MOON"):
 
     mu: float = option(1.0, "weight of the contrastive loss", at_least=0)
     temperature: float = option(0.5, "temperature of the contrastive loss", above=0)
-
+    projection_head: bool = option(
+        False, "the authors' network: two linear layers more before the classifier, whose 256 outputs are z"
+    )
     first_model: str = option(
         "global", "previous model of a worker never seen: x_t, or x_0", choices=("global", "initial")
     )
@@ -35,11 +44,16 @@ class Moon(Algorithm, name="moon", label="MOON"):
     def keeps(self) -> dict[str, str]:
         return {"last_params": f"{self.first_model}_params", "last_buffers": f"{self.first_model}_buffers"}
 
+    @property
+    def wants(self) -> dict[str, Any]:
+        return {"projection_width": PROJECTION_WIDTH} if self.projection_head else {}
+
     def local_loss(self, batch: LocalBatch) -> Tensor:
         loss = super().local_loss(batch)
         if self.mu == 0:
             return loss
-        assert batch.features is not None
+        if batch.features is None:
+            raise UserError(f"algorithm.name={self.name} needs a model with a linear layer, whose input it compares")
         z_global = batch.frozen_features(batch.global_params, batch.global_buffers)
         z_previous = batch.frozen_features(batch.state["last_params"], batch.state["last_buffers"])
         gap = cosine(batch.features, z_previous) - cosine(batch.features, z_global)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fl_platform.errors import UserError, unknown_name
+from fl_platform.models.head import add_projection_head
 from fl_platform.models.layers import Pass, adopt, running
 
 Shape = tuple[int, int, int]
@@ -48,8 +49,12 @@ def build(
     width: int | None = None,
     options: Mapping[str, Any] | None = None,
     generator: torch.Generator | None = None,
+    projection_width: int | None = None,
 ) -> nn.Module:
-    """A freshly initialised network; PyTorch's default initialisation, drawn from ``generator`` alone."""
+    """A freshly initialised network; PyTorch's default initialisation, drawn from ``generator`` alone.
+
+    ``projection_width`` asks for a projection head; the layers before it have the values they have without it.
+    """
     if width is not None and name not in _with_width:
         raise UserError(
             f"model.width={width} only applies to model.name={' | '.join(sorted(_with_width))}, not to {name}"
@@ -68,6 +73,8 @@ def build(
             check_name(name)
             module = imported(name, dict(options or {}))
         check_output(name, module, shape, num_classes)  # where lazy layers draw their values
+        if projection_width is not None:
+            give_head(name, module, shape, num_classes, projection_width)
     if name not in _architectures:
         check_draws(name, module, shape)
     return module
@@ -91,6 +98,15 @@ def imported(path: str, options: dict[str, Any]) -> nn.Module:
     except ValueError as error:
         raise UserError(f"model.name={path} cannot be trained by workers: {error}") from None
     return module
+
+
+def give_head(name: str, module: nn.Module, shape: Shape, num_classes: int, width: int) -> None:
+    try:
+        add_projection_head(module, shape, num_classes, width)
+    except ValueError as error:
+        raise UserError(
+            f"model.name={name} cannot be given a projection head (algorithm.projection_head=true): {error}"
+        ) from None
 
 
 def check_output(name: str, module: nn.Module, shape: Shape, num_classes: int) -> None:

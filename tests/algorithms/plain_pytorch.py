@@ -27,11 +27,23 @@ Model = tuple[Tensor, Tensor]  # parameters and running statistics, flat
 Objective = Callable[..., Tensor]  # (model, images, labels, start, last) -> loss
 
 
-class World:
-    """Data, cohorts, batches and the plain network."""
+def headed_network() -> nn.Sequential:
+    """The plain network as MOON's authors would have it: encoder and projection head, classifier."""
+    first, second, _ = plain_network()
+    head = [nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 256)]
+    return nn.Sequential(first, nn.Sequential(*second, *head), nn.Linear(256, 3))
 
-    def __init__(self, config: Config, sizes: tuple[int, ...] = SIZES) -> None:
-        self.config, self.sizes = config, np.array(sizes)
+
+class World:
+    """Data, cohorts, batches and a network of PyTorch's own layers."""
+
+    def __init__(
+        self,
+        config: Config,
+        sizes: tuple[int, ...] = SIZES,
+        network: Callable[[], nn.Sequential] = plain_network,
+    ) -> None:
+        self.config, self.sizes, self.network = config, np.array(sizes), network
         dataset = synthetic_dataset()
         train = images(int(self.sizes.sum()), dataset.shape, dataset.num_classes, "train")
         self._pixels, self._labels = train.images.double() / 255 / 0.5 - 1, train.labels
@@ -66,7 +78,7 @@ class World:
 
     def sgd(self, start: Model, worker: int, objective: Objective, last: Model | None = None) -> Model:
         """A worker's model after its local steps."""
-        model = build(start)
+        model = build(start, self.network)
         optimiser = torch.optim.SGD(model.parameters(), lr=self.config.local_lr)
         for pixels, labels in self.batches(worker):
             optimiser.zero_grad()
@@ -78,8 +90,8 @@ class World:
         return self.mean({worker: end[1] for worker, end in ends.items()}, cohort)
 
 
-def build(at: Model) -> nn.Sequential:
-    model = plain_network().double()
+def build(at: Model, network: Callable[[], nn.Sequential] = plain_network) -> nn.Sequential:
+    model = network().double()
     vector_to_parameters(at[0].clone(), model.parameters())
     tensors = [value for name, value in model.named_buffers() if "running" in name]
     for tensor, piece in zip(tensors, at[1].split([len(tensor) for tensor in tensors]), strict=True):
@@ -108,11 +120,12 @@ def proximal(mu: float, model: nn.Module, pixels: Tensor, labels: Tensor, start:
 
 
 def contrastive(
-    mu: float, temperature: float, model: nn.Sequential, pixels: Tensor, labels: Tensor, start: Model, last: Model
-) -> Tensor:
+    mu: float, temperature: float, network: Callable[[], nn.Sequential],
+    model: nn.Sequential, pixels: Tensor, labels: Tensor, start: Model, last: Model,
+) -> Tensor:  # fmt: skip
     z = model[:2](pixels)
     with torch.no_grad():
-        z_global, z_last = build(start).eval()[:2](pixels), build(last).eval()[:2](pixels)
+        z_global, z_last = (build(at, network).eval()[:2](pixels) for at in (start, last))
     toward = torch.exp(F.cosine_similarity(z, z_global) / temperature)
     away = torch.exp(F.cosine_similarity(z, z_last) / temperature)
     return F.cross_entropy(model[2](z), labels) + mu * -torch.log(toward / (toward + away)).mean()

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
 from fl_platform import keys
 from tests.algorithms import plain_pytorch as reference
@@ -27,7 +28,7 @@ FIELDS = {
 }
 WORDS = ("cohort_size=2", "local_lr=0.3", "num_rounds=7")
 proximal = partial(reference.proximal, 0.3)
-contrastive = partial(reference.contrastive, 2.0, 0.4)
+contrastive = partial(reference.contrastive, 2.0, 0.4, reference.plain_network)
 branched = partial(reference.branched, 0.7, 1.3, 2.0)
 REFERENCES = {
     "fedavg": partial(reference.averaging, objective=reference.plain),
@@ -50,11 +51,12 @@ REFERENCES = {
 
 
 def check(
-    name: str, equal_to: Callable[[reference.World], reference.Model], *words: str, sizes: tuple[int, ...] = SIZES
-) -> None:
+    name: str, equal_to: Callable[[reference.World], reference.Model], *words: str, sizes: tuple[int, ...] = SIZES,
+    network: Callable[[], nn.Sequential] = reference.plain_network,
+) -> None:  # fmt: skip
     fields = [f"algorithm.{field}" for field in FIELDS.get(name, ())]
     done = run(name, *fields, *words, sizes=sizes)
-    params, buffers = equal_to(reference.World(done.module.config, sizes))
+    params, buffers = equal_to(reference.World(done.module.config, sizes, network))
     assert torch.allclose(done.params, params, rtol=0, atol=1e-10)
     assert torch.allclose(done.module.global_buffers, buffers, rtol=0, atol=1e-10)
     assert (done.params - done.rounds[0]).norm() > 0.1
@@ -73,6 +75,14 @@ def test_equals_plain_pytorch(name, aggregation):
 def test_gradma_from_the_global_model_equals_plain_pytorch():
     """previous_model=global, the released reading: x_{-1} = x_t."""
     check("gradma", partial(REFERENCES["gradma"], last_local=False), *WORDS, "algorithm.previous_model=global")
+
+
+@pytest.mark.parametrize("name", ["moon", "moonm"])
+def test_moon_with_its_projection_head_equals_plain_pytorch(name):
+    objective = partial(reference.contrastive, 2.0, 0.4, reference.headed_network)
+    equal_to = partial(REFERENCES[name], objective=objective)
+    words = ("algorithm.projection_head=true", "server_lr=1.3")
+    check(name, equal_to, *WORDS, *words, network=reference.headed_network)
 
 
 def test_one_worker_is_centralised_sgd():

@@ -63,3 +63,55 @@ class Tied(nn.Module):
 
 
 NOT_A_MODULE = len
+
+
+class Convolutional(nn.Module):
+    """Ends in a convolution: no linear layer, no representation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = nn.Conv2d(1, 10, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(x).flatten(1)
+
+
+class ConvolutionLast(Convolutional):
+    """A linear layer that does not give the logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.rows(x))
+
+
+class ReadsWeight(nn.Module):
+    """Uses its last layer without calling it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x.flatten(1), self.output.weight, self.output.bias)
+
+
+class IsLinear(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1))
+
+
+class PositionsVote(nn.Module):
+    """Classifies every row of an image and averages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = nn.Linear(8, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(x[:, 0]).mean(1)

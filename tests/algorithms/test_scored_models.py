@@ -1,0 +1,143 @@
+"""FedDyn's two models: the one that counts, and the other one scored beside it at every evaluation."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fl_platform import keys
+from fl_platform.algorithms import base
+from fl_platform.checkpoints import sorted_checkpoints
+from fl_platform.config import Config
+from tests.algorithms.trajectories import watching
+from tests.algorithms.two_rank_scores import READINGS, WORDS
+from tests.federations import Finished, make_config, train
+
+OTHER = {"server": "active_mean", "active_mean": "server"}
+BESIDE = {keys.score_of(name, figure) for name in OTHER for figure in ("accuracy", "loss")}
+
+
+def scores(done: Finished, model: str, counting: str) -> list[tuple[float, float]]:
+    """Loss and accuracy of a model at every evaluation, wherever they are logged."""
+    loss, accuracy = (
+        (keys.TEST_LOSS, keys.TEST_ACCURACY)
+        if model == counting
+        else (keys.score_of(model, "loss"), keys.score_of(model, "accuracy"))
+    )
+    return [(row[loss], row[accuracy]) for row in done.figures() if loss in row]
+
+
+def test_the_keys_are_documented_names():
+    text = sys.modules[base.get("feddyn").__module__].__doc__ or ""
+    assert set(re.findall(r"``(test/\w+)``", text)) == BESIDE
+
+
+def test_both_models_are_scored_whichever_counts():
+    words = ("algorithm.name=feddyn", "num_rounds=5")
+    server, mean = (train(make_config(*words, f"algorithm.evaluated={reading}")) for reading in READINGS)
+    assert torch.equal(server.params, mean.params)
+    for model in READINGS:
+        assert scores(server, model, "server") == scores(mean, model, "active_mean")
+        assert len(scores(server, model, "server")) == 5
+    assert scores(server, "server", "server") != scores(server, "active_mean", "server")
+    for done, reading in ((server, "server"), (mean, "active_mean")):
+        accuracies = [accuracy for _, accuracy in scores(done, reading, reading)]
+        assert done.module.scoreboard.top_accuracy == max(accuracies)
+        assert done.module.scoreboard.final_accuracy == accuracies[-1]
+
+
+def test_the_score_beside_is_that_of_the_mean_of_the_cohorts_models():
+    """avg_S(x_I) = x_t - avg_S(d) from what the server received, scored by the module itself."""
+    config = make_config("algorithm.name=feddyn", "aggregation=samples")
+    done = train(config, algorithm=watching(base.get("feddyn"), **without_name(config.algorithm)))
+    last = done.algorithm.server_steps[-1]
+    sizes = torch.from_numpy(done.module.sizes[last.updates.workers]).double()
+    mean = last.before - (sizes[:, None] * last.updates.delta).sum(0) / sizes.sum()
+    loss, correct, total = done.module.evaluate(mean)
+    row = done.figures()[-1]
+    assert row[keys.score_of("active_mean", "loss")] == pytest.approx(loss, abs=1e-12)
+    assert row[keys.score_of("active_mean", "accuracy")] == correct.sum() / total.sum()
+
+
+def without_name(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != "name"}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_scores_beside_come_with_every_evaluation_and_survive_resuming(reading, tmp_path):
+    """Evaluated in rounds 1, 4, 7 and 8; resumed after round 4."""
+    words = ("algorithm.name=feddyn", "num_rounds=8", "evaluation.every=3", f"algorithm.evaluated={reading}")
+    config = make_config(*words)
+    whole = train(config)
+    beside = keys.score_of(OTHER[reading], "accuracy")
+    evaluated = [row[keys.ROUND] for row in whole.figures() if keys.TEST_ACCURACY in row]
+    assert evaluated == [row[keys.ROUND] for row in whole.figures() if beside in row] == [1, 4, 7, 8]
+    assert whole.figures() == resumed_after(4, config, tmp_path).figures()
+
+
+def resumed_after(round: int, config: Config, folder: Path) -> Finished:
+    train(dataclasses.replace(config, num_rounds=round), checkpoints=folder)
+    [(newest_round, newest), *_] = sorted_checkpoints(folder)
+    assert newest_round == round
+    return train(config, resume=newest)
+
+
+def test_a_checkpoint_carries_the_mean_to_rounds_in_which_nobody_reports(tmp_path):
+    words = ("availability.name=bernoulli", "availability.failure_probability=0.7", "num_rounds=8")
+    config = make_config("algorithm.name=feddyn", *words)
+    whole = train(config)
+    sizes = [row[keys.COHORT_SIZE] for row in whole.figures()]
+    silent = next(index for index in range(1, 8) if sizes[index] == 0 and sizes[index - 1] > 0)
+    key = keys.score_of("active_mean", "loss")
+    assert whole.figures()[silent][key] == whole.figures()[silent - 1][key]
+    assert whole.figures() == resumed_after(silent, config, tmp_path).figures()
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_until_a_worker_reports_both_models_are_the_initial_one(reading):
+    """Nobody reports at all: the mean of no model is not a network of zeros."""
+    words = ("availability.name=bernoulli", "availability.failure_probability=1.0", "num_rounds=2")
+    done = train(make_config("algorithm.name=feddyn", f"algorithm.evaluated={reading}", *words))
+    assert [row[keys.COHORT_SIZE] for row in done.figures()] == [0, 0]
+    assert scores(done, "server", reading) == scores(done, "active_mean", reading)
+    plain = train(make_config("algorithm.name=fedavg", *words))
+    assert scores(done, "server", reading) == scores(plain, "server", "server")
+
+
+@pytest.mark.parametrize("name", [name for name in base.names() if name != "feddyn"])
+def test_other_methods_score_one_model(name):
+    done = train(make_config(f"algorithm.name={name}", "num_rounds=1"))
+    assert not BESIDE & set(done.figures()[0])
+
+
+def test_a_mean_without_a_finite_loss_does_not_end_the_run():
+    class Broken(base.get("feddyn")):  # type: ignore[misc]
+        def also_evaluated(self, global_params: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"active_mean": torch.full_like(global_params, np.nan)}
+
+    config = make_config("algorithm.name=feddyn")
+    done = train(config, algorithm=Broken(**without_name(config.algorithm)))
+    assert len(done.figures()) == 3
+    assert all(keys.TEST_ACCURACY in row and not BESIDE & set(row) for row in done.figures())
+
+
+def test_two_ranks_log_what_one_logs(tmp_path):
+    script, place = Path(__file__).with_name("two_rank_scores.py"), tmp_path / "figures.json"
+    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run([*command, str(script), str(place)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    two = json.loads(place.read_text(encoding="utf-8"))
+    for reading in READINGS:
+        one = train(make_config(*WORDS, f"algorithm.evaluated={reading}")).figures()
+        assert [set(row) for row in one] == [set(row) for row in two[reading]]
+        for key in (keys.TEST_ACCURACY, keys.TEST_LOSS, *sorted(BESIDE)):
+            values = [[row[key] for row in rows if key in row] for rows in (one, two[reading])]
+            assert values[0] == pytest.approx(values[1], abs=1e-12)
+            assert len(values[0]) == (0 if f"/{reading}_" in key else 3)
