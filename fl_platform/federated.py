@@ -4,6 +4,7 @@ One cohort per epoch, so Lightning's ``current_epoch`` is the round; the server 
 because validation runs before ``on_train_epoch_end`` and must see the new model.
 """
 
+import copy
 import hashlib
 import json
 import math
@@ -27,7 +28,7 @@ from fl_platform.data.streams import BatchStreams
 from fl_platform.metrics import Scoreboard, class_accuracy
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
-from fl_platform.workers.cohort import train_cohort
+from fl_platform.workers.cohort import Crew, train_cohort
 from fl_platform.workers.engines import ENGINES, choose_engine
 from fl_platform.workers.faults import finite_rows, spoil, take
 from fl_platform.workers.pool import WorkerPool
@@ -97,9 +98,16 @@ class FederatedModule(L.LightningModule):
             keeps["running_statistics"] = "global_buffers"
         self.states = WorkerStates(keeps, torch.device(self.config.state.device or device))
         self.engine = choose_engine(self.config.engine, device)
-        self.local_training = LocalTraining(
+        is_loop = self.engine == "loop" and device.type == "cpu"
+        # Where workers are trained one by one, threads train some side by side and kernels have one each.
+        torch.set_num_threads(1 if is_loop else self.config.threads)
+        self.crew = Crew([self._local_training(index) for index in range(self.config.threads if is_loop else 1)])
+
+    def _local_training(self, index: int) -> LocalTraining:
+        network = self.network if index == 0 else Network(copy.deepcopy(self.network.module))
+        return LocalTraining(
             ENGINES[self.engine],
-            self.network,
+            network,
             self.algorithm,
             self.train_images,
             self.streams,
@@ -163,7 +171,7 @@ class FederatedModule(L.LightningModule):
             state=state,
         )
         chunk = 1 if self.engine == "loop" else self.config.cohort_chunk
-        result = train_cohort(self.local_training, job, self._widths(), chunk, self.ranks)
+        result = train_cohort(self.crew, job, self._widths(), chunk, self.ranks)
         faulty = spoil(result, self.config.faults, self.config.seed, self.round)
         if self.config.faults.kind != "none":
             self.row[keys.FAULTY_WORKERS] = faulty
@@ -236,6 +244,11 @@ class FederatedModule(L.LightningModule):
             return
         accuracy = float(correct.sum() / total.sum())
         self.row |= self.scoreboard.evaluated(self.round, accuracy, class_accuracy(correct, total))
+        for name, params in self.algorithm.also_evaluated(self.global_params).items():
+            loss, correct, total = self.evaluate(params)
+            if math.isfinite(loss):
+                accuracy = float(correct.sum() / total.sum())
+                self.row |= {keys.score_of(name, "loss"): loss, keys.score_of(name, "accuracy"): accuracy}
 
     def is_due(self, round: int) -> bool:
         """Evaluated rounds are the first, every ``evaluation.every`` from it, and the last."""
@@ -248,18 +261,19 @@ class FederatedModule(L.LightningModule):
         return max(50, EVALUATION_PIXELS // math.prod(self.dataset.shape))
 
     @torch.no_grad()
-    def evaluate(self) -> tuple[float, np.ndarray, np.ndarray]:
-        """Mean loss, and per class the correct and all samples, of the global model on the whole test set."""
+    def evaluate(self, params: Tensor | None = None) -> tuple[float, np.ndarray, np.ndarray]:
+        """Mean loss, and per class the correct and all samples, on the whole test set; by default of what counts."""
+        params = self.algorithm.evaluated_params(self.global_params) if params is None else params
         images, labels = self.test_images.whole(), self.test_images.all_labels
         share = self.ranks.share(len(labels))
         images, labels = images[share], labels[share]
-        weights = self.network.parameters.views(self.algorithm.evaluated_params(self.global_params))
-        logits = torch.cat(
-            [
-                self.network.single(weights, self.global_buffers, chunk, Pass(train=False)).logits
-                for chunk in torch.split(images, self.evaluation_batch)
-            ]
-        )
+        weights = self.network.parameters.views(params)
+
+        def forward(chunk: Tensor) -> Tensor:
+            with torch.no_grad():  # known to this thread only
+                return self.network.single(weights, self.global_buffers, chunk, Pass(train=False)).logits
+
+        logits = torch.cat(self.crew.map(forward, torch.split(images, self.evaluation_batch)))
         hits = labels[logits.argmax(1) == labels]
         correct, total = (torch.bincount(seen, minlength=self.dataset.num_classes) for seen in (hits, labels))
         loss = F.cross_entropy(logits, labels, reduction="sum")

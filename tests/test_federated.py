@@ -253,8 +253,8 @@ def test_failed_workers_keep_their_state_and_their_streams():
     def look(module):
         streams, states = module.streams.state_dict(), module.states.state_dict()
         drawn = dict(zip(streams["workers"].tolist(), streams["batches"].tolist(), strict=True))
-        table = states["tables"].get("control_variate", next(iter(states["tables"].values()), None))
-        kept = {int(worker): table[row].clone() for row, worker in enumerate(states["workers"])}
+        table = next(iter(states.values()), {"workers": torch.tensor([]), "rows": []})
+        kept = dict(zip(table["workers"].tolist(), (row.clone() for row in table["rows"]), strict=True))
         return drawn, kept
 
     words = (

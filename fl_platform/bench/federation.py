@@ -62,11 +62,14 @@ class Stopwatch(L.Callback):
         wrap(module, "training_step", "server step, worker states, figures")
         wrap(module.pool, "sample", "cohort sampling")
         wrap(module.streams, "draw", "batch planning", lambda plan: self.samples.append(count(plan)))
-        wrap(module.train_images, "batch", "batch gathering")
-        wrap(module.train_images, "labels", "batch gathering")
-        wrap(module.local_training, "train", "local steps")
         wrap(module, "evaluate", "evaluation")
-        wrap(qp, "project_stack", "worker QP")
+        if module.crew.size == 1:
+            wrap(module.train_images, "batch", "batch gathering")
+            wrap(module.train_images, "labels", "batch gathering")
+            wrap(module.crew, "train", "local steps")
+            wrap(qp, "project_stack", "worker QP")
+        else:  # the meter follows one thread
+            wrap(module.crew, "map", "local steps and evaluation")
         if trainer.logger is not None:
             wrap(trainer.logger, "log_metrics", "W&B logging")
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -147,7 +150,7 @@ def run(words: list[str], rounds: int) -> Finished:
         words = [*words, f"num_rounds={WARM_UP + rounds + 1}", f"output.dir={directory}"]
         config = experiment.resolve(compose(words))
         module, watch = experiment.build(config), Stopwatch()
-        with threads(config.threads), logged(config) as logger:
+        with threads(1), logged(config) as logger:
             own = [RowFile(Path(directory) / "rounds.jsonl"), RoundCheckpoint(Path(directory) / "checkpoints", 0)]
             callbacks: list[L.Callback] = [experiment.make_algorithm(config), GracefulStop(), *own, watch]
             make_trainer(config, logger, callbacks).fit(module)
@@ -167,6 +170,7 @@ def logged(config: Config) -> Iterator[Any]:
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
+    """Kernels of so many threads, unless the work sets its own; as before afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

@@ -12,7 +12,7 @@ from fl_platform.bench.machine import cores
 from fl_platform.bench.table import Entry, number
 from fl_platform.federated import FederatedModule
 
-ARITHMETIC = ("local steps", "evaluation", "worker QP")
+ARITHMETIC = ("local steps", "evaluation", "worker QP", "local steps and evaluation")
 
 
 @lru_cache(maxsize=16)

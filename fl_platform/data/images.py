@@ -1,5 +1,6 @@
 """An image set on a device: batches by index, normalised and, for training, cropped and flipped at random."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -11,6 +12,8 @@ from fl_platform.data.datasets import Dataset
 from fl_platform.data.image_set import ImageSet
 
 _TOP, _LEFT, _FLIP = range(3)  # streams of noise
+
+Room = Callable[..., Tensor]
 
 
 class Images:
@@ -33,8 +36,8 @@ class Images:
     def labels(self, indices: Tensor) -> Tensor:
         return self.all_labels[indices]
 
-    def batch(self, indices: Tensor, augment_keys: Tensor | None = None) -> Tensor:
-        """[..., B, C, H, W] for indices [..., B].
+    def batch(self, indices: Tensor, augment_keys: Tensor | None = None, room: Room = torch.empty) -> Tensor:
+        """[..., B, C, H, W] for indices [..., B], written into ``room(shape, dtype=..., device=...)``.
 
         ``augment_keys`` [...] makes one random crop and flip a sample, if the data set has any. Sample b of a
         batch depends on its key and b alone, so neither padding nor the order of workers changes it.
@@ -42,7 +45,7 @@ class Images:
         pixels = self._images.index_select(0, indices.flatten())
         if augment_keys is not None and (self._crop_padding or self._flip):
             pixels = self._augment(pixels, augment_keys, indices.shape[-1])
-        return self._normalise(pixels).view(*indices.shape, *pixels.shape[1:])
+        return self._normalise(pixels, room).view(*indices.shape, *pixels.shape[1:])
 
     def whole(self) -> Tensor:
         """All images, normalised, channels last (what convolutions like best); computed once."""
@@ -50,10 +53,11 @@ class Images:
 
     @cached_property
     def _whole(self) -> Tensor:
-        return self._normalise(self._images).contiguous(memory_format=torch.channels_last)
+        return self._normalise(self._images, torch.empty).contiguous(memory_format=torch.channels_last)
 
-    def _normalise(self, pixels: Tensor) -> Tensor:
-        return pixels.to(self._scale.dtype).mul_(self._scale).add_(self._shift)
+    def _normalise(self, pixels: Tensor, room: Room) -> Tensor:
+        values = room(pixels.shape, dtype=self._scale.dtype, device=self.device)
+        return values.copy_(pixels).mul_(self._scale).add_(self._shift)
 
     def _augment(self, pixels: Tensor, keys: Tensor, count: int) -> Tensor:
         """Crop and flip in one gather: each output pixel (y, x) reads (top + y, left + x or its mirror image)."""

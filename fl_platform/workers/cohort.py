@@ -1,20 +1,65 @@
-"""Local training of a whole cohort: one worker after another, or in chunks that fit the device, over all ranks."""
+"""Local training of a whole cohort: one worker after another, in chunks, on several threads, over all ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import TypeVar
+
+import torch
 
 from fl_platform.workers.ranks import Ranks
 from fl_platform.workers.training import Job, LocalResult, LocalTraining, Records
 
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
-def train_cohort(
-    training: LocalTraining, job: Job, widths: Mapping[str, int], chunk: int | None, ranks: Ranks
-) -> LocalResult:
+
+class Crew:
+    """Threads of one process that compute independent pieces side by side.
+
+    Each has a LocalTraining of its own and single-threaded kernels, so a piece has the same bits whoever computes it
+    and however many there are.
+    """
+
+    def __init__(self, trainings: Sequence[LocalTraining]) -> None:
+        self.size = len(trainings)
+        self._idle: SimpleQueue[LocalTraining] = SimpleQueue()
+        for training in trainings:
+            self._idle.put(training)
+        self._last: LocalResult | None = None
+        self._threads = ThreadPoolExecutor(self.size, "crew", torch.set_num_threads, (1,)) if self.size > 1 else None
+
+    def result_for(self, job: Job, widths: Mapping[str, int]) -> LocalResult:
+        """Room for what the cohort ends with: the last round's where it fits, for fresh pages cost a millisecond."""
+        if self._last is None or len(self._last.loss) != len(job.workers):
+            self._last = LocalResult.for_job(job, widths)
+        self._last = replace(self._last, records=Records())
+        return self._last
+
+    def map(self, piece: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
+        """The pieces in their order."""
+        return list(self._threads.map(piece, items) if self._threads else map(piece, items))
+
+    def train(self, job: Job, result: LocalResult, rows: slice) -> Records:
+        training = self._idle.get()
+        try:
+            return training.train(job.part(rows), result, rows)
+        finally:
+            self._idle.put(training)
+
+
+def train_cohort(crew: Crew, job: Job, widths: Mapping[str, int], chunk: int | None, ranks: Ranks) -> LocalResult:
     """Train every worker of the job, ``chunk`` at a time; ``widths`` are the lengths of what each keeps and sends."""
-    result = LocalResult.for_job(job, widths, zeros=ranks.size > 1)
+    result = crew.result_for(job, widths)
+    if ranks.size > 1:
+        for stack in result.stacks:
+            stack.zero_()  # gathering adds them up
     share = ranks.share(len(job.workers))
-    for start in range(share.start, share.stop, chunk or len(job.workers)):
-        rows = slice(start, min(start + (chunk or len(job.workers)), share.stop))
-        training.train(job.part(rows), result, rows)
+    step = chunk or len(job.workers)
+    pieces = [slice(start, min(start + step, share.stop)) for start in range(share.start, share.stop, step)]
+    for records in crew.map(lambda rows: crew.train(job, result, rows), pieces):
+        result.records.extend(records)
     if ranks.size > 1:
         gather(result, ranks)
     return result
@@ -22,7 +67,7 @@ def train_cohort(
 
 def gather(result: LocalResult, ranks: Ranks) -> None:
     """Every rank's rows on every rank: each row is zero on all ranks but one, and adding zeros changes no bit."""
-    for stack in (result.delta, result.buffers, result.loss, *result.outcome.values()):
+    for stack in result.stacks:
         ranks.sum(stack)
     records = Records()
     for found in ranks.collect(result.records):

@@ -20,7 +20,7 @@ class SingleObjective(StackedObjective):
     def __init__(self, training: LocalTraining, job: Job, plan: BatchPlan, purpose: str) -> None:
         super().__init__(training, job, plan, purpose)
         indices = self._indices[:, 0, : max(self._widths)]
-        x = training.images.batch(indices, self._all_keys[:, 0])
+        x = training.images.batch(indices, self._all_keys[:, 0], training.image_room)
         # channels last: on a CPU convolutions and pooling take two thirds of the time or less
         self._all_x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(*indices.shape, *x.shape[2:])
         self._all_labels = training.images.labels(indices)
@@ -29,6 +29,24 @@ class SingleObjective(StackedObjective):
         width = self._widths[step]
         self._keys, self._training_passes = self._all_keys[step], 0
         self._x, self._labels = self._all_x[step, :width].unsqueeze(0), self._all_labels[step, :width].unsqueeze(0)
+
+    def gradient(
+        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
+    ) -> tuple[Stack, Tensor]:
+        training = self._training
+        if training.chain is None:
+            return super().gradient(params, buffers, updates_statistics)
+        room = training.room(f"gradient{self._training_passes}", 1, self._job.global_params)
+        self._training_passes += 1
+        self.passes += 1
+        loss = training.chain.gradient(
+            training.views(params),
+            self._x[0],
+            self._labels[0],
+            into=training.views(room),
+            statistics=self._network.buffers.views(buffers.view(-1)) if updates_statistics else None,
+        )
+        return room, loss.view(1)
 
     def own(self, params: Stack | Vector) -> Vector:
         return params.view(-1)

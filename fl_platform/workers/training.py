@@ -16,6 +16,7 @@ from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.flat import Stack, Vector
+from fl_platform.models.chain import Chain
 from fl_platform.models.network import Network, Weights
 from fl_platform.seeding import stream_keys
 
@@ -75,15 +76,19 @@ class LocalResult:
     gradient_passes: int = 0  # of each worker
 
     @staticmethod
-    def for_job(job: Job, widths: Mapping[str, int], zeros: bool) -> "LocalResult":
+    def for_job(job: Job, widths: Mapping[str, int]) -> "LocalResult":
         """Room to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
-        room, count = job.global_params.new_zeros if zeros else job.global_params.new_empty, len(job.workers)
+        room, count = job.global_params.new_empty, len(job.workers)
         return LocalResult(
             delta=room(count, job.global_params.numel()),
             buffers=room(count, job.global_buffers.numel()),
             loss=room(count),
             outcome={name: room(count, width) for name, width in widths.items()},
         )
+
+    @property
+    def stacks(self) -> list[Tensor]:
+        return [self.delta, self.buffers, self.loss, *self.outcome.values()]
 
 
 class Objective(ABC):
@@ -133,15 +138,18 @@ class LocalTraining:
         self.images, self.streams = images, streams
         self.local_lr, self.local_steps, self.seed = local_lr, local_steps, seed
         self._rooms: dict[tuple[str, int], Stack] = {}
-        self._weights: dict[tuple[int, torch.Size], Weights] = {}
+        self._images_room: Tensor | None = None
+        self._leaves: dict[tuple[int, torch.Size], Weights] = {}
+        self._views: dict[int, Weights] = {}
+        self.chain = Chain.of(network) if algorithm.has_plain_loss else None
 
-    def train(self, job: Job, result: LocalResult, rows: slice) -> None:
-        """Train the workers of the job and write what they end with into ``rows`` of the result."""
-        size = len(job.workers)
+    def train(self, job: Job, result: LocalResult, rows: slice) -> Records:
+        """Train the workers of the job and write what they end with into ``rows`` of the result; returns figures."""
+        size, records = len(job.workers), Records()
         params, spare = self.room("params", size, job.global_params), self.room("spare", size, job.global_params)
         params.copy_(job.global_params)
         previous = params
-        buffers = result.buffers[rows].copy_(job.buffers)
+        buffers = self.room("buffers", size, job.global_buffers).copy_(job.buffers)
         objective = self._objective(self, job, job.plan, "step")
         losses = []
         for index in range(self.local_steps):
@@ -156,16 +164,18 @@ class LocalTraining:
                 relative_sizes=job.relative_sizes,
                 state=job.state,
                 gradient_at=objective.gradient_at,
-                record=result.records.record,
+                record=records.record,
             )
             direction = self.algorithm.local_direction(step)
             room = previous if index else spare  # x_{tau-1} is not needed any more
             previous, params = params, torch.add(params, direction, alpha=-self.local_lr, out=room)
             losses.append(loss)
         torch.sub(job.global_params, params, out=result.delta[rows])
+        result.buffers[rows] = buffers
         result.loss[rows] = torch.stack(losses).mean(0)
         result.gradient_passes = objective.passes  # the same for every worker
         self._finish(job, params, result, rows)
+        return records
 
     def _finish(self, job: Job, params: Stack, result: LocalResult, rows: slice) -> None:
         run = LocalRun(
@@ -189,15 +199,34 @@ class LocalTraining:
             self._rooms[key] = like.new_empty(size, like.numel())
         return self._rooms[key]
 
+    def image_room(self, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Scratch for the images of one worker, which the next may overwrite."""
+        if self._images_room is None or self._images_room.numel() < shape.numel():
+            self._images_room = torch.empty(shape.numel(), dtype=dtype, device=device)
+        return self._images_room[: shape.numel()].view(shape)
+
     def leaves(self, params: Stack | Vector) -> Weights:
         """Differentiable views of each parameter; those of scratch stacks, which stay in place, are made once."""
         key = (params.data_ptr(), params.shape)
-        if key in self._weights:
-            return self._weights[key]
+        if key in self._leaves:
+            return self._leaves[key]
         views = [view.detach().requires_grad_() for view in self.network.parameters.views(params)]
-        if any(room.data_ptr() == key[0] for room in self._rooms.values()):
-            self._weights[key] = views
+        if self._is_room(key[0]):
+            self._leaves[key] = views
         return views
+
+    def views(self, params: Stack | Vector) -> Weights:
+        """Each parameter of a single worker; those of scratch stacks are made once."""
+        key = params.data_ptr()
+        if key in self._views:
+            return self._views[key]
+        views = self.network.parameters.views(params.view(-1))
+        if self._is_room(key):
+            self._views[key] = views
+        return views
+
+    def _is_room(self, pointer: int) -> bool:
+        return any(room.data_ptr() == pointer for room in self._rooms.values())
 
     def keys(self, plan: BatchPlan, job: Job, purpose: str) -> Tensor:
         """(steps, S) keys of the plan's batches, on the device."""
