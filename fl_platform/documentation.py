@@ -1,7 +1,4 @@
-"""The parts of the documents that are made from the code: options, algorithms, measured results.
-
-A document marks them with ``<!-- NAME: generated -->`` and ``<!-- NAME: end -->``; everything else is written by hand.
-"""
+"""The parts of the documents that are made from the code: options, algorithms, measured results."""
 
 import csv
 import dataclasses
@@ -18,15 +15,14 @@ from typing import Any
 import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform.algorithms import base
 from fl_platform.config import OPEN_GROUPS, known_keys
-from fl_platform.errors import UserError, unknown_name
+from fl_platform.errors import UserError
+from fl_platform.generated import renewed
 from fl_platform.options import allowed, default_of
 from fl_platform.reporting.style import algorithm_order, algorithm_style
 from fl_platform.run_directory import write_atomically
 
 DOCUMENTS = ("README.md", "docs/algorithms.md")
 RESULTS = {"mnist-results": "docs/algorithms/mnist.csv"}
-_BLOCK = re.compile(r"(<!-- (?P<name>[a-z0-9_-]+): generated -->\n).*?(<!-- (?P=name): end -->)", re.DOTALL)
-_OPENING = re.compile(r"<!-- ([a-z0-9_-]+): generated -->")
 
 
 def stale(root: Path) -> list[str]:
@@ -51,14 +47,7 @@ def read(path: Path) -> str:
 
 def current(root: Path, document: str) -> str:
     """A document with every generated part made anew."""
-    text, makers = read(root / document), blocks(root)
-    complete = {match["name"] for match in _BLOCK.finditer(text)}
-    for name in _OPENING.findall(text):
-        if name not in makers:
-            raise unknown_name(f"{document}: the generated part", name, makers)
-        if name not in complete:
-            raise UserError(f"{document}: the generated part {name} has no end; add <!-- {name}: end --> after it")
-    return _BLOCK.sub(lambda match: f"{match[1]}\n{makers[match['name']]()}\n{match[3]}", text)
+    return renewed(document, read(root / document), blocks(root))
 
 
 def blocks(root: Path) -> dict[str, Callable[[], str]]:

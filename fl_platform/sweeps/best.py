@@ -3,8 +3,10 @@
 import math
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -13,10 +15,11 @@ from omegaconf import OmegaConf
 from fl_platform.config import Config, flatten, to_dict
 from fl_platform.errors import UserError
 from fl_platform.experiment import group_id
-from fl_platform.run_directory import write_atomically
+from fl_platform.scenarios import scenario_values
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
 from fl_platform.sweeps.trials import Trial, plan
+from fl_platform.writing import write_atomically
 
 Place = tuple[str | None, str]
 _NOT_CHOSEN = ("algorithm.name", "scenario", "seed", "chosen", "point", "preset", "plugins")
@@ -35,8 +38,18 @@ class Point:
         return statistics.fmean(self.values)
 
 
-def choose(sweep: Sweep, directory: Path, ledger: Ledger, by: str, select_on: str | None = None) -> dict[str, Any]:
-    """``{provenance, chosen}``: per scenario and algorithm the finished configuration with the best mean of ``by``."""
+def choose(
+    sweep: Sweep,
+    directory: Path,
+    ledger: Ledger,
+    by: str,
+    select_on: str | None = None,
+    reuse: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """``{provenance, chosen}``: per scenario and algorithm the finished configuration with the best mean of ``by``.
+
+    ``reuse`` maps scenarios that were not tuned to those whose choice they take.
+    """
     trials = [(entry, plan(sweep, directory, entry.number, entry.params)) for entry in ledger.entries() if entry.run_id]
     finished = [(entry, trial) for entry, trial in trials if entry.state == "finished"]
     if not finished:
@@ -51,7 +64,20 @@ def choose(sweep: Sweep, directory: Path, ledger: Ledger, by: str, select_on: st
     for place in sorted(tried, key=str):
         best = min(tried[place], key=lambda point: sign * point.mean)
         chosen.setdefault(place[0], {})[place[1]] = entry_of(sweep, best, len(tried[place]), outcomes[place])
-    return {"provenance": provenance(sweep, finished, by, split, sign), "chosen": chosen}
+    return {"provenance": provenance(sweep, finished, by, split, sign), "chosen": chosen | reused(reuse, chosen)}
+
+
+def reused(reuse: Mapping[str, str], chosen: Mapping[str | None, Any]) -> dict[str, str]:
+    for scenario, source in reuse.items():
+        scenario_values(scenario)  # refuses a name that is not known
+        if source not in chosen:
+            raise UserError(
+                f"--reuse {scenario}={source}: the sweep has no finished trial in {source}; "
+                f"it has {', '.join(map(str, chosen))}"
+            )
+        if scenario in chosen:
+            raise UserError(f"--reuse {scenario}={source}: the sweep tuned {scenario} itself")
+    return dict(reuse)
 
 
 def collect(finished: list[tuple[Entry, Trial]], by: str) -> dict[Place, list[Point]]:

@@ -167,20 +167,31 @@ def tune(dataset: str) -> Plan:
     )
 
 
+def tuned_columns(dataset: str) -> dict[str, list[str]]:
+    """Tuned scenario -> others that take its choice: MNIST's S = 5 and 50 that of S = 10, elsewhere each its own."""
+    found: dict[str, list[str]] = {name: [] for name in columns(dataset) if dataset != "mnist" or name.endswith("_s10")}
+    for name in columns(dataset):
+        if name not in found:
+            found[f"{name.rpartition('_')[0]}_s10"].append(name)
+    return found
+
+
 def tune_budget(dataset: str) -> Plan:
     rounds = {scenarios()[name]["num_rounds"] // scenarios()[name]["evaluation"]["every"] for name in columns(dataset)}
+    tuned = tuned_columns(dataset)
+    reuse = "".join(f" --reuse {name}={source}" for source, names in tuned.items() for name in names)
     return Plan(
         name=f"tune_{dataset}_budget",
         feeds=f"Hyper-parameters of the tables, {DATASETS[dataset]}: {BUDGET} points of each algorithm's grid, seed 0.",
         parameters={
+            "scenario": values(*tuned),
             "point": values(*itertools.chain(*(budget_points(algorithm) for algorithm in ALGORITHMS))),
-            "scenario": values(*columns(dataset)),
             "seed": values(0),
         },
-        core_hours=sum(BUDGET * cost(a, scenario) for a in ALGORITHMS for scenario in columns(dataset)),
+        core_hours=sum(BUDGET * cost(a, scenario) for a in ALGORITHMS for scenario in tuned),
         notes="An upper bound: hyperband stops the worse points of an algorithm in a scenario. A W&B server compares "
         "all trials of the sweep with each other instead and would stop whole methods: run this one with `sweep run`. "
-        f"Then: sweep best sweeps/tune_{dataset}_budget.yaml --write sweeps/chosen_{dataset}.yaml",
+        f"Then: sweep best sweeps/tune_{dataset}_budget.yaml --write sweeps/chosen_{dataset}.yaml{reuse}",
         early_terminate={"type": "hyperband", "max_iter": min(rounds), "s": 2, "eta": 3},
     )
 

@@ -39,6 +39,28 @@ def chosen_of(sweep: Sweep, by: str = keys.TOP_ACCURACY, select_on: str | None =
         return choose(sweep, sweep.directory, ledger, by, select_on)
 
 
+def test_a_scenario_that_was_not_tuned_takes_the_choice_of_another(tmp_path: Path) -> None:
+    sweep = tuned(tmp_path)
+    launch_here(sweep)
+
+    def choose_with(**reuse: str) -> dict[str, Any]:
+        with Ledger(sweep.directory) as ledger:
+            return choose(sweep, sweep.directory, ledger, keys.TOP_ACCURACY, reuse=reuse)
+
+    content = choose_with(**{"mnist_w0.01_s5": "mnist_w1_s10"})
+    write_chosen(tmp_path / "chosen.yaml", content)
+    words = ["algorithm.name=fedprox", f"chosen={tmp_path / 'chosen.yaml'}"]
+    own, taken = (compose([*words, f"scenario={name}"]) for name in ("mnist_w1_s10", "mnist_w0.01_s5"))
+    assert (taken.local_lr, taken.algorithm["mu"]) == (own.local_lr, own.algorithm["mu"]) == (0.1, 0.5)
+    assert taken.cohort_size == 5
+    with pytest.raises(UserError, match=r"no finished trial in mnist_w0\.1_s10; it has mnist_w1_s10"):
+        choose_with(**{"mnist_w0.01_s5": "mnist_w0.1_s10"})
+    with pytest.raises(UserError, match="the sweep tuned mnist_w1_s10 itself"):
+        choose_with(mnist_w1_s10="mnist_w1_s10")
+    with pytest.raises(UserError, match=r"did you mean .mnist_w0\.01_s5."):
+        choose_with(**{"mnist_w0.01_s6": "mnist_w1_s10"})
+
+
 def test_the_best_mean_over_seeds_is_chosen_and_read_back(tmp_path: Path) -> None:
     sweep = tuned(tmp_path)
     assert launch_here(sweep).counts["diverged"] == 2
