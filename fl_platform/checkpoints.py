@@ -5,6 +5,8 @@ import json
 import os
 import re
 import sys
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from fl_platform.errors import UserError
 
 KEPT = 2
+PARTS = {"federated", "state_dict", "callbacks", "loops", "epoch", "pytorch-lightning_version"}
 _NAME = re.compile(r"round-(\d+)-([0-9a-f]{16})\.ckpt")
 
 
@@ -25,10 +28,13 @@ class AtomicCheckpointIO(CheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         directory = Path(path)
         directory.mkdir(parents=True, exist_ok=True)
-        partial = directory / f".partial-{os.getpid()}"
+        partial = directory / ".partial"  # an attempt has one writer: what a kill left is overwritten
         try:
             with open(partial, "wb") as file:
-                torch.save(checkpoint, file)
+                try:
+                    torch.save(checkpoint, file)
+                except RuntimeError as error:  # how torch's writer passes on a full disk, and Ctrl-C
+                    raise cause_of(error) from None
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, directory / f"round-{checkpoint['epoch'] + 1:06d}-{digest(partial)}.ckpt")
@@ -39,8 +45,7 @@ class AtomicCheckpointIO(CheckpointIO):
             old.unlink(missing_ok=True)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        return loaded
+        return load(Path(path))
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)
@@ -56,6 +61,14 @@ class RoundCheckpoint(Checkpoint):
         round = trainer.current_epoch + 1
         if (self.every and round % self.every == 0) or trainer.should_stop or round == trainer.max_epochs:
             trainer.save_checkpoint(self.directory)
+
+
+def cause_of(error: RuntimeError) -> BaseException:
+    """What the file system or the user said while torch was writing."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, OSError | KeyboardInterrupt):
+        found = found.__context__
+    return found or error
 
 
 def digest(path: Path) -> str:
@@ -101,6 +114,39 @@ def check_valid(path: Path) -> Path:
 
 def saved_config(path: Path) -> dict[str, Any]:
     """The configuration of the run that wrote a checkpoint."""
-    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    config: dict[str, Any] = json.loads(loaded["federated"]["config"])
+    loaded = load(path, mmap=True)
+    if not loaded.keys() >= PARTS or not has_sound_members(path):
+        raise foreign(path)
+    try:
+        config = json.loads(loaded["federated"]["config"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise foreign(path)
     return config
+
+
+def load(path: Path, mmap: bool = False) -> dict[str, Any]:
+    """Tensors and plain values; a file that holds anything else is refused before any of it is called."""
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged zip or pickle fails in a dozen ways
+        raise foreign(path) from error
+    if not isinstance(loaded, dict):
+        raise foreign(path)
+    return loaded
+
+
+def has_sound_members(path: Path) -> bool:
+    """Whether the checksums inside the file hold, which torch writes and does not read."""
+    try:
+        with zipfile.ZipFile(path) as members:
+            return members.testzip() is None
+    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError, zlib.error):
+        return False
+
+
+def foreign(path: Path) -> UserError:
+    return UserError(f"checkpoint {path} was not written by a run: it cannot be read as tensors and plain values")

@@ -4,8 +4,8 @@ import argparse
 import importlib
 import sys
 
-from fl_platform.commands import COMMANDS
-from fl_platform.errors import UserError, did_you_mean
+from fl_platform.commands import COMMANDS, Parser
+from fl_platform.errors import UserError, did_you_mean, sentence
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -13,7 +13,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return dispatch(words)
     except UserError as error:
-        print(f"fl_platform: {error}", file=sys.stderr)
+        print(f"fl_platform: {sentence(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fl_platform: interrupted", file=sys.stderr)
@@ -21,10 +21,14 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as `head`, went away
         sys.stderr.close()
         return 1
+    except OSError as error:  # a name that is too long, a directory that may not be read, a full disk
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"fl_platform: {sentence(f'{place}{error.strerror or error}')}", file=sys.stderr)
+        return 2
 
 
 def dispatch(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform",
         description="Reproducible federated-learning experiments.",
         epilog="\n".join(f"  {name:8} {text}" for name, text in COMMANDS.items()),

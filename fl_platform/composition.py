@@ -1,5 +1,6 @@
 """From words, files and presets to a checked Config: what is not known is refused."""
 
+import io
 import re
 import shlex
 import sys
@@ -14,6 +15,7 @@ from fl_platform.config import OPEN_GROUPS, PRESETS, Config, flatten, known_keys
 from fl_platform.errors import UserError, did_you_mean, unknown_name
 from fl_platform.options import check
 from fl_platform.scenarios import scenario_values
+from fl_platform.yaml_limits import LONGEST_YAML, check_size
 
 
 def check_key(key: str) -> None:
@@ -38,6 +40,7 @@ def parse_words(words: list[str]) -> DictConfig:
             raise UserError(f"'{word}' is not of the form key=value")
         check_key(name)
         try:
+            check_size(text)
             value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[index, call-overload]
         except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError):
             raise UserError(f"{name}={text} cannot be read: the value is not valid YAML") from None
@@ -53,8 +56,11 @@ def parse_file(path: Path) -> DictConfig:
 def read_yaml(path: Path, source: str) -> dict[Any, Any]:
     """The mapping a YAML file holds; ``source`` names it in messages."""
     try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(LONGEST_YAML + 1)
+        check_size(text)
         # unlike PyYAML alone, this reads 1e-3 and refuses a key given twice
-        loaded = OmegaConf.to_container(OmegaConf.load(path))
+        loaded = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
     except FileNotFoundError:
         raise UserError(f"{source}: no such file") from None
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException, RecursionError) as error:
@@ -99,9 +105,15 @@ def below_open_group(name: str) -> bool:
 
 
 def check_plain(name: str, value: Any) -> None:
-    """Refuse what OmegaConf would evaluate: a configuration says everything itself."""
+    """Refuse what OmegaConf would evaluate, and what JSON cannot hold: a configuration says everything itself."""
+    if below_open_group(name) and not isinstance(value, str | int | float | list | dict | None):
+        raise UserError(f"{name}={value} is a {type(value).__name__}; write a number, a word, true, false or null")
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        raise UserError(f"{name}={value} is not allowed: keys are words")
     for item in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
         check_plain(name, item)
+    if isinstance(value, str) and "\0" in value:
+        raise UserError(f"{name}={value} is not allowed: it holds a NUL character")
     if isinstance(value, str) and ("${" in value or value == "???"):
         raise UserError(f"{name}={value} is not allowed: nothing is looked up or left out; write the value itself")
 
@@ -172,7 +184,10 @@ def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfi
         print(f"chosen={path} does not exist: defaults are used; `sweep best` writes such a file", file=sys.stderr)
         return OmegaConf.create()
     entry: Any = read_yaml(path, f"chosen={path}")
-    for level in ("chosen", scenario, algorithm, "keys"):
+    entry = entry.get("chosen")
+    if isinstance(entry, dict) and isinstance(entry.get(scenario), str):
+        scenario = entry[scenario]  # not tuned itself: it takes the choice of another
+    for level in (scenario, algorithm, "keys"):
         entry = entry.get(level) if isinstance(entry, dict) else None
     if not isinstance(entry, dict):
         print(f"chosen={path} has nothing for {algorithm} in {scenario}: defaults are used", file=sys.stderr)

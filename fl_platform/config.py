@@ -174,7 +174,11 @@ class Config:
     precision: str = option("float32", "arithmetic of training and aggregation", choices=("float32", "float64"))
     device: str = option("auto", "auto | cpu | cuda | cuda:K", identity=False)
     threads: int = option(
-        1, "CPU threads of torch; 1 is fastest on a shared machine", at_least=1, at_most=1024, identity=False
+        1,
+        "workers trained side by side on a CPU, or threads of torch's kernels (engine=stacked); 1 on a shared machine",
+        at_least=1,
+        at_most=1024,
+        identity=False,
     )
     engine: str = option(
         "auto",

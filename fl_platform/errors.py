@@ -1,16 +1,38 @@
 """The one exception a user may see: a sentence that says what to change."""
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
+
+LONGEST_SENTENCE = 2000
 
 
 class UserError(ValueError):
     """Bad input. The command line prints the message alone and exits with code 2."""
 
 
+def visible(text: object) -> str:
+    """One line without control, direction-changing or unpaired surrogate characters, which become \\xNN."""
+    return "".join(
+        _code(char) if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char for char in str(text)
+    )
+
+
+def _code(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
+
+
+def sentence(text: object) -> str:
+    """A message fit for a terminal: what it quotes cannot break lines, send escapes, or fill the screen."""
+    shown = visible(text)
+    if len(shown) <= LONGEST_SENTENCE:
+        return shown
+    return f"{shown[: LONGEST_SENTENCE // 2]} [...] {shown[-LONGEST_SENTENCE // 2 :]}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A trailing hint such as ``; did you mean 'fedavg'?``, or nothing when no name is close."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6) if len(word) < 100 else []
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

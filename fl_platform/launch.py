@@ -1,5 +1,6 @@
 """Carry out one run: trainer, logger, checkpoints, result."""
 
+import contextlib
 import inspect
 import logging
 import re
@@ -12,6 +13,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from fl_platform import keys
@@ -20,10 +22,12 @@ from fl_platform.config import Config, to_dict
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.experiment import build, group_id, make_algorithm, run_id
 from fl_platform.federated import FederatedModule
+from fl_platform.liveness import at_work
 from fl_platform.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.run_directory import RunDirectory, check_writable
 from fl_platform.tracking.logger import EarlierRounds, close_logger, open_logger
 from fl_platform.workers.ranks import Ranks
+from fl_platform.writing import writing
 
 SET_ELSEWHERE = {
     "max_epochs": "num_rounds",
@@ -75,7 +79,7 @@ class Result:
 
 def launch(config: Config, checkpoint: Path | None = None) -> Result:
     """Run a resolved configuration to its end, from the start or from a checkpoint."""
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(1)  # until the engine says how the configured threads are used
     quieten_lightning()
     check_trainer_keys(config.trainer)
     check_devices(config)
@@ -87,19 +91,36 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
     stop = GracefulStop()
     callbacks: list[L.Callback] = [make_algorithm(config), stop]
     attempt, logger = files.attempts, None  # other ranks than the first write nothing
-    if is_first_rank():
-        logger = open_logger(config, identifier, group_id(config))
-        attempt = checkpoint.parent.parent if checkpoint else files.start_attempt()
-        files.write_config(to_dict(config))
-        callbacks += [RowFile(attempt / "rounds.jsonl"), *([EarlierRounds(logger)] if logger else [])]
-    callbacks.append(RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every))
-    trainer = make_trainer(config, logger, callbacks)
+    cure = "; what was saved stays, and --continue goes on from it"
+    with writing(f"output.dir={files.output}", cure), contextlib.ExitStack() as held:
+        if is_first_rank():
+            if checkpoint:
+                attempt = checkpoint.parent.parent
+                held.enter_context(at_work(attempt))
+            logger = open_logger(config, identifier, group_id(config))
+            if not checkpoint:
+                attempt = files.start_attempt()
+                held.enter_context(at_work(attempt))
+            files.write_config(to_dict(config))
+            callbacks += [RowFile(attempt / "rounds.jsonl"), *([EarlierRounds(logger)] if logger else [])]
+        callbacks.append(RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every))
+        trainer = make_trainer(config, logger, callbacks)
+        summary, directory = fit(trainer, module, logger, checkpoint)
+        if is_first_rank() and summary[keys.STATUS] != "interrupted":
+            files.complete(attempt, summary)
+    return Result(summary, directory)
+
+
+def fit(
+    trainer: L.Trainer, module: FederatedModule, logger: WandbLogger | None, checkpoint: Path | None
+) -> tuple[dict[str, Any], Path | None]:
+    """Train to the end; returns the summary and W&B's directory, whose log says how it ended whatever happens."""
     exit_code = 1
     summary: dict[str, Any] = {keys.STATUS: "crashed"}
     directory = None
     try:
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
-        summary = summarise(module, identifier)
+        summary = summarise(module, run_id(module.config))
         exit_code = EXIT_CODES[summary[keys.STATUS]]
         Ranks.leave()
     except SystemExit:  # how Lightning ends a run on the second Ctrl-C
@@ -107,9 +128,7 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
     finally:
         if logger is not None:
             directory = close_logger(logger, summary, exit_code)
-    if is_first_rank() and summary[keys.STATUS] != "interrupted":
-        files.complete(attempt, summary)
-    return Result(summary, directory)
+    return summary, directory
 
 
 def is_first_rank() -> bool:

@@ -88,6 +88,8 @@ def check_value(key: str, value: Any, field: "dataclasses.Field[Any]") -> None:
         raise UserError(
             f"{key}={value} is not allowed; allowed: {' | '.join(choices)}{did_you_mean(str(value), choices)}"
         )
+    if isinstance(value, list) and any(isinstance(item, list | dict) for item in value):
+        raise UserError(f"{key}={value} has the wrong type; its items must be single values")
     numbers = [value] if isinstance(value, int | float) else value if isinstance(value, list) else []
     for number in numbers:
         if not isinstance(number, int | float) or isinstance(number, bool):

@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
 from fl_platform.run_directory import json_text
+from fl_platform.writing import write_atomically
 
 SECONDS_BETWEEN_LINES = 10
 
@@ -109,11 +110,11 @@ class RowFile(L.Callback):
         self.path = path
         self._file: TextIO | None = None
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(self.path, "w", encoding="utf-8")  # noqa: SIM115, closed below
-        for row in pl_module.history:  # type: ignore[union-attr]
-            self._write(row)
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Also where no round is left to train, which on_train_start would miss."""
+        rows = (json_text(row) + "\n" for row in pl_module.history)  # type: ignore[union-attr]
+        write_atomically(self.path, "".join(rows))
+        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115, closed below
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._write(pl_module.row)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ import yaml
 from fl_platform import keys
 from fl_platform.checkpoints import newest_valid
 from fl_platform.errors import UserError
+from fl_platform.writing import write_atomically as write_atomically
 
 
 class RunDirectory:
@@ -49,11 +50,11 @@ class RunDirectory:
         write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
 
     def complete(self, attempt: Path, result: dict[str, Any]) -> None:
-        """Publish a result and let go of the attempts it supersedes."""
-        write_atomically(self.result_file, json_text(result, indent=1) + "\n")
+        """Let go of the attempts a result supersedes, then publish it: readers take the oldest attempt for its own."""
         for number in self._numbers():
             if number < int(attempt.name):
                 shutil.rmtree(self.attempts / f"{number:04d}", ignore_errors=True)
+        write_atomically(self.result_file, json_text(result, indent=1) + "\n")
 
     def result(self) -> dict[str, Any] | None:
         try:
@@ -87,17 +88,3 @@ def check_writable(directory: Path, source: str) -> None:
         raise UserError(f"{source} cannot be written: {error.strerror}") from None
     if not os.access(directory, os.W_OK | os.X_OK):
         raise UserError(f"{source} cannot be written: permission denied in {directory}")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The whole text or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

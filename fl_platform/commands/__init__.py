@@ -3,6 +3,12 @@
 A command's module is imported only when it is called, so that help and errors come at once.
 """
 
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from fl_platform.errors import sentence
+
 COMMANDS = {
     "run": "one federated run",
     "config": "print the resolved configuration",
@@ -17,3 +23,16 @@ COMMANDS = {
     "bench": "measure speed and scale on this machine",
     "demo": "a small comparison of all algorithms on embedded data",
 }
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, whose messages quote the words given, made fit for a terminal."""
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        for word in args or ():
+            if word.startswith("--") and word.endswith("=--"):  # argparse would hand on an empty list
+                self.error(f"argument {word[:-3]}: '--' is not a value")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        super().error(sentence(message))

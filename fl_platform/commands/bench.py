@@ -1,15 +1,16 @@
 """``bench``: what a round costs, as ratios measured in one run on this machine."""
 
-import argparse
 import shutil
 import sys
 from pathlib import Path
+
+from fl_platform.commands import Parser
 
 README = Path(__file__).resolve().parents[2] / "benchmarks" / "README.md"
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform bench",
         description="Measure rounds, projection, memory and scaling on this machine, as ratios within one run.",
     )

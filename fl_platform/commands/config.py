@@ -1,17 +1,17 @@
 """``config``: print the resolved configuration."""
 
-import argparse
 from pathlib import Path
 
 import yaml
 
+from fl_platform.commands import Parser
 from fl_platform.commands.run import without_hyphens
 from fl_platform.composition import compose
 from fl_platform.config import to_dict
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform config", description="The configuration a run with these keys would have, and its run id."
     )
     parser.add_argument("keys", nargs="*", metavar="key=value")

@@ -3,9 +3,11 @@
 import argparse
 from pathlib import Path
 
+from fl_platform.commands import Parser
+
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform dashboard",
         description="Show sweeps and runs live in a browser, from the files below a directory; needs no network.",
         epilog="example: fl_platform dashboard runs/demo --port 8800 --no-browser",

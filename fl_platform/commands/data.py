@@ -1,11 +1,11 @@
 """``data``: find, fetch and inspect data."""
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_platform.commands import Parser
 from fl_platform.composition import compose
 from fl_platform.config import Config
 
@@ -14,7 +14,7 @@ SHOWN_CLASSES = 10
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="fl_platform data", description="Find, fetch and inspect data.")
+    parser = Parser(prog="fl_platform data", description="Find, fetch and inspect data.")
     actions = parser.add_subparsers(dest="action", required=True, metavar="list | get | partition")
 
     listing = actions.add_parser("list", help="which data sets are on this machine, where, and how large")

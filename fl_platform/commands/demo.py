@@ -1,9 +1,8 @@
 """``demo``: a sweep over all algorithms on embedded data, then its report."""
 
-import argparse
 from pathlib import Path
 
-from fl_platform.commands import report, sweep
+from fl_platform.commands import Parser, report, sweep
 from fl_platform.errors import UserError
 
 SWEEP = Path("sweeps/demo_digits.yaml")
@@ -12,7 +11,7 @@ REPORT = Path("reports/demo")
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform demo",
         description="All algorithms on scikit-learn's digits, offline: sweep, tables, figures, page.",
     )

@@ -1,13 +1,13 @@
 """``docs``: the parts of README.md and docs/ that are made from the code."""
 
-import argparse
 from pathlib import Path
 
+from fl_platform.commands import Parser
 from fl_platform.errors import UserError
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform docs",
         description="Check that the generated parts of the documents are current, or write them.",
     )

@@ -1,18 +1,18 @@
 """``doctor``: what this machine has and what is missing."""
 
-import argparse
 import dataclasses
 import json
 import sys
 
 from fl_platform import doctor
+from fl_platform.commands import Parser
 from fl_platform.doctor import Finding
 
 COLOURS = {doctor.OK: "green", doctor.MISSING: "yellow", doctor.BROKEN: "red"}
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform doctor",
         description="Look at Python, torch, W&B, data sets and the output directory, without network. "
         "Exit code 1 if something required is broken.",

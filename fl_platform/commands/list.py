@@ -1,8 +1,8 @@
 """``list``: what can be named in a configuration, with one-line descriptions."""
 
-import argparse
 from collections.abc import Callable
 
+from fl_platform.commands import Parser
 from fl_platform.config import PRESETS
 from fl_platform.options import allowed
 from fl_platform.scenarios import scenarios
@@ -11,7 +11,7 @@ Listing = list[tuple[str, str]]
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="fl_platform list", description="Names that a configuration may use.")
+    parser = Parser(prog="fl_platform list", description="Names that a configuration may use.")
     parser.add_argument("what", choices=sorted(LISTINGS), help="what to list")
     parser.add_argument("--plugins", nargs="+", default=[], metavar="MODULE", help="import these first")
     args = parser.parse_args(words)

@@ -1,12 +1,12 @@
 """``publish``: a saved view and a report with the tables in a W&B project, or their definitions as files."""
 
-import argparse
 import re
 import sys
 from functools import partial
 from pathlib import Path
 
-from fl_platform.errors import UserError
+from fl_platform.commands import Parser
+from fl_platform.errors import UserError, visible
 from fl_platform.reporting import render, tables
 from fl_platform.reporting.runs import Runs, load
 
@@ -15,7 +15,7 @@ _PART = re.compile(r"[\w.-]+")
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform publish",
         description="Create a saved view and a report in a W&B project. Without a login, save what would be created.",
         epilog="example: fl_platform publish my-team/gradma --source runs",
@@ -49,7 +49,7 @@ def main(words: list[str]) -> int:
     panels = {name: len(found) for name, found in workspace.sections(plan.targets).items() if found}
     print(f"would create in {entity}/{project}:")
     print(f"  the saved view '{workspace.NAME}' with {', '.join(f'{name} ({n} panels)' for name, n in panels.items())}")
-    print(f"  the report '{render.visible(args.title)}' with {len(plan.tables)} tables and the same panels")
+    print(f"  the report '{visible(args.title)}' with {len(plan.tables)} tables and the same panels")
     for path in workspace.save_definition(plan, out):
         print(path)
     return 0

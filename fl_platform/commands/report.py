@@ -7,10 +7,12 @@ from typing import Any
 
 import yaml
 
-from fl_platform.errors import UserError
+from fl_platform.commands import Parser
+from fl_platform.errors import UserError, visible
 from fl_platform.reporting import archive, pivot, render
 from fl_platform.reporting.report import ARCHIVE, build, list_reports, read_report
 from fl_platform.reporting.runs import Runs, merge, read_source, select, to_frames
+from fl_platform.yaml_limits import check_size
 
 _EPILOG = """examples:
   report                                                list the reports below ./reports
@@ -30,7 +32,7 @@ def main(words: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform report",
         description="Tables and figures from logs.",
         epilog=_EPILOG,
@@ -56,7 +58,7 @@ def _print_reports(root: Path) -> int:
     if not known:
         print(f"no reports: {root} holds no directory with a report.yaml")
     for name in known:
-        print(f"{render.visible(name):24} {render.visible(read_report(root, name).title)}")
+        print(f"{visible(name):24} {visible(read_report(root, name).title)}")
     return 0
 
 
@@ -78,7 +80,7 @@ def _build(options: argparse.Namespace) -> int:
         archive.write(logs, report.directory / ARCHIVE)
     runs = select(to_frames(logs), _conditions(options.where))
     for warning in runs.warnings:
-        print(f"warning: {render.visible(warning)}", file=sys.stderr)
+        print(f"warning: {visible(warning)}", file=sys.stderr)
     out = options.out or report.directory
     for path in build(report, runs, out):
         print(path)
@@ -108,7 +110,8 @@ def _conditions(words: list[str]) -> dict[str, Any]:
         if not equals or not key:
             raise UserError(f"--where {word} is not of the form key=value")
         try:
+            check_size(text)
             conditions[key] = yaml.safe_load(text)
-        except (yaml.YAMLError, RecursionError):
+        except (ValueError, yaml.YAMLError, RecursionError):
             raise UserError(f"--where {word}: the value is not valid YAML") from None
     return conditions

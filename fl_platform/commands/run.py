@@ -6,13 +6,14 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from fl_platform.commands import Parser
 from fl_platform.composition import compose, from_given, parse_mapping, parse_words
 from fl_platform.config import Config
 from fl_platform.errors import UserError
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform run",
         description="One federated run. Keys are listed by `fl_platform config`.",
         epilog="example: fl_platform run data.name=mnist algorithm.name=fedprox algorithm.mu=0.1 num_rounds=50",

@@ -1,11 +1,13 @@
 """``sweep``: many runs from one W&B sweep YAML, without a server."""
 
 import argparse
+import sqlite3
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fl_platform.errors import UserError
+from fl_platform.commands import Parser
+from fl_platform.errors import UserError, sentence
 
 if TYPE_CHECKING:
     from fl_platform.sweeps.definition import Sweep
@@ -19,12 +21,13 @@ ACTIONS = {
     "stop": "end its launchers: trials finish their round and save",
     "check": "validate YAMLs without running them",
     "best": "the best configuration per algorithm and scenario, as a file for chosen=",
+    "restore": "put the results of an archive back, so that sweeps go on from it",
     "generate": "write the sweeps of the paper's tables and figures",
 }
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fl_platform sweep",
         description="Many runs from one W&B sweep YAML, which `wandb sweep` and `wandb agent` can run as well.",
         epilog="\n".join(f"  {name:9} {text}" for name, text in ACTIONS.items()),
@@ -32,17 +35,25 @@ def main(words: list[str]) -> int:
     )
     parser.add_argument("action", choices=ACTIONS, help="each has its own --help")
     action = parser.parse_args(words[:1] or ["--help"]).action
-    own = argparse.ArgumentParser(prog=f"fl_platform sweep {action}", description=f"{ACTIONS[action].capitalize()}.")
+    own = Parser(prog=f"fl_platform sweep {action}", description=f"{ACTIONS[action].capitalize()}.")
     declare, carry_out = {
         "run": (run_options, run_sweep),
         "status": (target_options, show_status),
         "stop": (target_options, stop_sweep),
         "check": (check_options, check_sweeps),
         "best": (best_options, choose_best),
+        "restore": (restore_options, restore_results),
         "generate": (generate_options, generate_sweeps),
     }[action]
     declare(own)
-    return carry_out(own.parse_intermixed_args(words[1:]))
+    args = own.parse_intermixed_args(words[1:])
+    try:
+        return carry_out(args)
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second where sqlite quotes what it found
+        raise UserError(
+            f"the ledger of {args.target} cannot be used: {error}; "
+            "move ledger.sqlite away and launch again, which takes over the runs that are finished"
+        ) from None
 
 
 def target_options(parser: argparse.ArgumentParser) -> None:
@@ -100,12 +111,32 @@ def best_options(parser: argparse.ArgumentParser) -> None:
         "--select-on", choices=("test", "validation"), help="insist on what the trials were evaluated on"
     )
     parser.add_argument(
+        "--reuse",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="SCENARIO=FROM",
+        help="a scenario that was not tuned takes the choice of another; may be given again",
+    )
+    parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write the chosen-values file there instead of printing it"
     )
 
 
+def restore_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="such as reports/NAME/runs.parquet")
+    parser.add_argument("--into", type=Path, default=Path("runs"), metavar="DIR", help="output.dir of the sweeps")
+
+
 def generate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--directory", type=Path, default=Path("sweeps"))
+
+
+def pair(text: str) -> tuple[str, str]:
+    scenario, equals, source = text.partition("=")
+    if not (scenario and equals and source):
+        raise argparse.ArgumentTypeError(f"{text} is not of the form SCENARIO=FROM")
+    return scenario, source
 
 
 def positive(text: str) -> int:
@@ -121,20 +152,28 @@ def count(text: str) -> int:
 
 
 def run_sweep(args: argparse.Namespace) -> int:
-    from fl_platform.sweeps.check import content_problems, schema_problems
     from fl_platform.sweeps.definition import read_sweep
     from fl_platform.sweeps.ledger import Ledger
 
     sweep = read_sweep(args.target, args.keys)
-    for problem in [*schema_problems(sweep), *content_problems(sweep)]:
-        raise UserError(f"{args.target}: {problem}")
+    refuse_problems(sweep)
     sweep.write_copy(sweep.directory)
     with Ledger(sweep.directory) as ledger:
         is_stopped, status = launch_sweep(args, sweep, ledger)
     for entry in status.failed:
-        print(f"trial {entry.number} failed {entry.failures} times: {entry.data.get('message')}", file=sys.stderr)
+        print(
+            sentence(f"trial {entry.number} failed {entry.failures} times: {entry.data.get('message')}"),
+            file=sys.stderr,
+        )
     print(status.line(), flush=True)
     return 130 if is_stopped and status.counts["left"] else 1 if status.failed else 0
+
+
+def refuse_problems(sweep: "Sweep") -> None:
+    from fl_platform.sweeps.check import content_problems, schema_problems
+
+    for problem in [*schema_problems(sweep), *content_problems(sweep)]:
+        raise UserError(f"{sweep.source}: {problem}")
 
 
 def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> "tuple[bool, Status]":
@@ -191,20 +230,23 @@ def show_status(args: argparse.Namespace) -> int:
     from fl_platform.sweeps.status import status_of
 
     sweep, directory = find_sweep(args.target, args.keys)
+    refuse_problems(sweep)
     with Ledger(directory) as ledger:
         entries = ledger.entries()
         has_end = sweep.method == "grid" or sweep.run_cap is not None
-        status = status_of(sweep, ledger, retries=0, at_most=limit(sweep, None) if has_end else len(entries))
+        status = status_of(
+            sweep, ledger, retries=ledger.retries(), at_most=limit(sweep, None) if has_end else len(entries)
+        )
         running = [entry for entry in entries if entry.state == "started" and ledger.is_alive(entry.launcher or "")]
     print(f"sweep {sweep.identifier} ({directory})\n{status.line()}")
     for entry in running:
         where = f"on {entry.host}, process {entry.pid}, attempt {entry.attempt}"
         print(f"trial {entry.number} runs as {entry.run_id} {where}")
     for entry in status.failed:
-        print(f"trial {entry.number} failed {entry.failures} times: {entry.data.get('message')}")
+        print(sentence(f"trial {entry.number} failed {entry.failures} times: {entry.data.get('message')}"))
     if status.best is not None:
         point = ", ".join(f"{key}={value}" for key, value in status.best.params.items())
-        print(f"best: run {status.best.run_id}, {point}")
+        print(sentence(f"best: run {status.best.run_id}, {point}"))
     return 0
 
 
@@ -226,7 +268,7 @@ def check_sweeps(args: argparse.Namespace) -> int:
     for path in args.targets:
         verdict = check_sweep(path)
         for problem in verdict.problems:
-            print(problem, file=sys.stderr)
+            print(sentence(problem), file=sys.stderr)
             worst = 2
         if not verdict.problems:
             size = "trials without end" if verdict.trials is None else f"{verdict.trials} trials"
@@ -242,13 +284,24 @@ def choose_best(args: argparse.Namespace) -> int:
     from fl_platform.sweeps.ledger import Ledger
 
     sweep, directory = find_sweep(args.target, args.keys)
+    refuse_problems(sweep)
     with Ledger(directory) as ledger:
-        content = choose(sweep, directory, ledger, args.by, args.select_on)
+        content = choose(sweep, directory, ledger, args.by, args.select_on, dict(args.reuse))
     if args.write:
         write_chosen(args.write, content)
         print(f"{sum(map(len, content['chosen'].values()))} configurations written to {args.write}")
     else:
         print(yaml.safe_dump(content, sort_keys=False), end="")
+    return 0
+
+
+def restore_results(args: argparse.Namespace) -> int:
+    from fl_platform.run_directory import check_writable
+    from fl_platform.sweeps.restore import restore
+
+    check_writable(args.into, f"--into {args.into}")
+    written, known = restore(args.archive, args.into)
+    print(f"{args.archive}: {known} runs that ended, {written} of them new in {args.into}")
     return 0
 
 

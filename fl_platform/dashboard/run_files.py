@@ -13,13 +13,14 @@ from fl_platform.config import flatten
 from fl_platform.dashboard.rows import RowReader
 from fl_platform.dashboard.sweeps import TrialOfRun
 from fl_platform.errors import UserError
+from fl_platform.liveness import is_alive as is_at_work
 from fl_platform.reporting import cache
 from fl_platform.reporting.runs import CRASHED, ENDED, RUNNING, is_alive, one_row_per_round, status_of
 from fl_platform.tracking.wandb_file import LoggedRun
+from fl_platform.yaml_limits import check_size
 
 QUIET_SECONDS = 60.0  # without a new round for so long, or ten times the last round, a run may have died
-_FAST_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where PyYAML was built with it
-_LONGEST_FAST = 10_000  # characters: deep nesting, which needs more of them, ends the process in the fast one
+_FastSafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where PyYAML was built with it
 
 
 class RunFiles:
@@ -68,10 +69,11 @@ class RunFiles:
             return False
         try:
             text = path.read_text(encoding="utf-8")
-            loaded = yaml.load(text, Loader=_FAST_YAML if len(text) < _LONGEST_FAST else yaml.SafeLoader)
+            check_size(text)
+            loaded = yaml.load(text, Loader=_FastSafeLoader)
             flatten(loaded if isinstance(loaded, dict) else {})  # what is nested too deep for readers fails here
             self._started = path.stat().st_mtime
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        except (OSError, ValueError, yaml.YAMLError, RecursionError):
             return False
         self._config = loaded if isinstance(loaded, dict) else {}
         return True
@@ -117,16 +119,21 @@ class RunFiles:
             return str(said)
         if trial is not None and trial.status not in ENDED:
             return trial.status
+        alive = is_at_work(self._rows.path.parent) if self._rows else None
+        if alive is not None:
+            return RUNNING if alive else _status_in_log(wandb_log)
         if time.time() - self.updated < max(QUIET_SECONDS, 10 * self._round_seconds()):
             return RUNNING
-        return _status_in_log(wandb_log) if wandb_log else CRASHED
+        return _status_in_log(wandb_log)
 
     def _round_seconds(self) -> float:
         return self._rows.last(keys.ROUND_SECONDS) if self._rows else 0.0
 
 
-def _status_in_log(path: Path) -> str:
+def _status_in_log(path: Path | None) -> str:
     """What the W&B log says of a run that left no result: interrupted, crashed, or alive in a long round."""
+    if path is None:
+        return CRASHED
     if is_alive(path, socket.gethostname()):
         return RUNNING
     try:

@@ -21,6 +21,7 @@ def bind(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
+        listener.listen()  # a browser that comes before the server is up waits instead of being refused
     except OSError as error:
         listener.close()
         why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fl_platform.errors import UserError
-from fl_platform.reporting.render import visible
+from fl_platform.errors import UserError, visible
 from fl_platform.reporting.shown import finite
 from fl_platform.sweeps.definition import find_sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
@@ -42,7 +41,7 @@ def read_sweep(directory: Path) -> ShownSweep:
         with Ledger(directory) as ledger:
             entries = ledger.entries()
             at_most = max(len(entries), sweep.run_cap or 0)
-            status = status_of(sweep, ledger, retries=0, at_most=at_most)
+            status = status_of(sweep, ledger, retries=ledger.retries(), at_most=at_most)
             alive = {
                 entry.launcher
                 for entry in entries

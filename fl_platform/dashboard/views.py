@@ -11,11 +11,10 @@ from typing import Any
 from fl_platform import keys
 from fl_platform.dashboard.partition import class_counts
 from fl_platform.dashboard.store import State, Store
-from fl_platform.errors import UserError, unknown_name
+from fl_platform.errors import UserError, unknown_name, visible
 from fl_platform.reporting import tables
 from fl_platform.reporting.lines import AXES, Wish, make_lines, metrics_of
 from fl_platform.reporting.measures import MEASURES
-from fl_platform.reporting.render import visible
 from fl_platform.reporting.runs import to_frames
 from fl_platform.reporting.shown import ShownRun, details, row, table_values
 

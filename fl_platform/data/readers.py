@@ -16,6 +16,7 @@ from fl_platform.data.image_set import ImageSet, hold_out
 from fl_platform.errors import UserError
 
 Pair = tuple[ImageSet, ImageSet]
+LARGEST = 200_000_000  # bytes; the largest published file, CIFAR-100's training set, has 155 MB
 
 
 class DamagedFile(Exception):
@@ -28,7 +29,8 @@ class DamagedFile(Exception):
 def read_verified(path: Path, md5: str) -> bytes:
     """The bytes of a file whose md5 is the published one."""
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as file:
+            data = file.read(LARGEST + 1)
     except OSError as error:
         raise DamagedFile(path, f"cannot be read ({error.strerror})") from None
     return verify(path, data, md5)
@@ -39,6 +41,8 @@ def md5_of(data: bytes) -> str:
 
 
 def verify(path: Path, data: bytes, md5: str) -> bytes:
+    if len(data) > LARGEST:
+        raise DamagedFile(path, f"is damaged: it holds more than {LARGEST} bytes")
     found = md5_of(data)
     if found != md5:
         raise DamagedFile(path, f"is damaged: md5 {found}, expected {md5}")
@@ -72,7 +76,8 @@ def read_idx(path: Path, md5: str) -> NDArray[np.uint8]:
     packed = path.with_name(path.name + ".gz")
     if packed.exists() and not path.exists():
         try:
-            data = verify(packed, gzip.decompress(packed.read_bytes()), md5)
+            with gzip.open(packed) as file:
+                data = verify(packed, file.read(LARGEST + 1), md5)
         except (OSError, EOFError, zlib.error) as error:
             raise DamagedFile(packed, f"is damaged: {error}") from None
     else:

@@ -7,7 +7,9 @@ cannot be decoded, has the wrong shape, or is named but missing is refused.
 import hashlib
 import os
 import sys
+import tokenize
 import zipfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,12 @@ from fl_platform.data.readers import DamagedFile, Pair
 
 Listing = list[tuple[Path, int]]
 """Image files and their classes."""
+DAMAGE = (
+    *(OSError, ValueError, KeyError, EOFError, MemoryError, zlib.error, zipfile.BadZipFile),
+    *(NotImplementedError, RuntimeError),  # a compression or encryption that a flipped bit asks for
+    *(SyntaxError, tokenize.TokenError),  # NumPy reads its headers as Python literals
+)
+"""What reading a damaged .npz raises."""
 
 
 def read_tiny_imagenet(folder: Path, cache: Path) -> Pair:
@@ -46,9 +54,16 @@ def read_words(path: Path) -> list[str]:
         raise DamagedFile(path, f"cannot be read ({error})") from None
 
 
+def is_plain(name: str) -> bool:
+    """Whether a listed name stays in its folder."""
+    return "\0" not in name and Path(name).name == name != ".."
+
+
 def list_train(folder: Path, classes: dict[str, int]) -> Listing:
     listing: Listing = []
     for name, label in classes.items():
+        if not is_plain(name):
+            raise DamagedFile(folder / "wnids.txt", f"is damaged: {name} is not the name of a class")
         images = folder / "train" / name / "images"
         files = sorted(images.glob("*.JPEG"))
         if not files:
@@ -61,6 +76,8 @@ def list_validation(folder: Path, classes: dict[str, int]) -> Listing:
     """The images that val_annotations.txt names: file, class, and four box corners a line."""
     path = folder / "val" / "val_annotations.txt"
     words = read_words(path)
+    if stray := next((file for file in words[::6] if not is_plain(file)), None):
+        raise DamagedFile(path, f"is damaged: {stray} is not the name of a file")
     unknown = set(words[1::6]) - classes.keys()
     if not words or len(words) % 6 or unknown:
         raise DamagedFile(path, f"is damaged: {f'unknown class {min(unknown)}' if unknown else 'a line is incomplete'}")
@@ -84,17 +101,17 @@ def decode(listing: Listing) -> NDArray[np.uint8]:
     from PIL import Image
 
     images = np.empty((len(listing), 3, 64, 64), np.uint8)
+    bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
     def decode_one(position: int) -> None:
         path = listing[position][0]
         try:
-            with Image.open(path) as image:
-                pixels = np.asarray(image.convert("RGB"))
-        except (OSError, SyntaxError, ValueError) as error:  # Pillow says SyntaxError for some broken headers
+            with Image.open(path, formats=("JPEG", "PNG")) as image:
+                if image.size != (64, 64):  # before decoding: a small file can declare a huge picture
+                    raise ValueError(f"{image.width} x {image.height} pixels, expected 64 x 64")
+                images[position] = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+        except (OSError, SyntaxError, ValueError, *bombs) as error:  # Pillow says SyntaxError of some broken headers
             raise DamagedFile(path, f"is damaged: {error}") from None
-        if pixels.shape != (64, 64, 3):
-            raise DamagedFile(path, f"is damaged: {pixels.shape[1]} x {pixels.shape[0]} pixels, expected 64 x 64")
-        images[position] = pixels.transpose(2, 0, 1)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in pool.map(decode_one, range(len(listing))):
@@ -107,7 +124,7 @@ def read_stored(path: Path) -> list[NDArray[np.uint8]] | None:
     try:
         with np.load(path, allow_pickle=False) as stored:
             return [stored["train"], stored["validation"]]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except DAMAGE:
         return None
 
 

@@ -18,6 +18,7 @@ from fl_platform.reporting import cache
 from fl_platform.tracking.wandb_file import LoggedRun
 
 _HEADER = "run"  # JSON of everything but the history
+_COLUMNS = "columns"  # names once more: pages have checksums, the part of a Parquet file that names columns has none
 _EXACT = {keys.TEST_ACCURACY, keys.FORGETTING, keys.TOTAL_BYTES, keys.TOTAL_SECONDS}
 
 
@@ -29,8 +30,20 @@ def write(logs: Iterable[LoggedRun], path: Path) -> None:
         columns[name] = pa.array([_column(log, name) for log in ordered], pa.list_(kind))
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), temporary, compression="zstd", compression_level=12, row_group_size=256)
-    os.replace(temporary, path)
+    table = pa.table(columns).replace_schema_metadata({_COLUMNS: json.dumps(list(columns))})
+    try:
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            compression_level=12,
+            row_group_size=256,
+            write_page_checksum=True,
+            write_statistics=False,
+        )
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _kinds(logs: list[LoggedRun]) -> dict[str, pa.DataType]:
@@ -56,18 +69,22 @@ def _column(log: LoggedRun, name: str) -> list[object] | None:
 
 
 def read(path: Path) -> list[LoggedRun]:
+    """The runs of an archive; one that is damaged is refused as a whole."""
     try:
-        table = pq.read_table(path)
-        headers = [json.loads(text) for text in table[_HEADER].to_pylist()]
-    except (pa.ArrowInvalid, KeyError, OSError, ValueError, TypeError):
-        raise UserError(f"source {path} is neither a W&B log nor an archive of runs") from None
-    names = [name for name in table.column_names if name != _HEADER]
-    logs = []
-    for index, header in enumerate(headers):
-        present = {name: table[name][index] for name in names}
-        columns = {name: _wide(scalar.values) for name, scalar in present.items() if scalar.is_valid}
-        logs.append(cache.from_values(header, pa.table(columns)))
-    return logs
+        table = pq.read_table(path, page_checksum_verification=True)
+        table.validate(full=True)
+        named = (table.schema.metadata or {}).get(_COLUMNS.encode())  # archives of earlier versions have none
+        if named is not None and json.loads(named) != table.column_names:
+            raise ValueError("columns were renamed")
+        return [_run(table, index) for index in range(table.num_rows)]
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, MemoryError):
+        raise UserError(f"source {path} is neither a W&B log nor an archive of runs, or it is damaged") from None
+
+
+def _run(table: pa.Table, index: int) -> LoggedRun:
+    present = {name: table[name][index] for name in table.column_names if name != _HEADER}
+    columns = {name: _wide(scalar.values) for name, scalar in present.items() if scalar.is_valid}
+    return cache.from_values(json.loads(table[_HEADER][index].as_py()), pa.table(columns))
 
 
 def _wide(values: pa.Array) -> pa.Array:

@@ -5,15 +5,25 @@ import dataclasses
 import hashlib
 import json
 import os
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from fl_platform.tracking import wandb_file
 from fl_platform.tracking.wandb_file import LoggedRun
 
-_FORMAT = 1  # raise it when LoggedRun or the reader changes: older files are then read afresh
-_SCALARS = [field.name for field in dataclasses.fields(LoggedRun) if field.name != "history"]
+_FORMAT = 2  # raise it when LoggedRun or the reader changes: older files are then read afresh
+_CRC = 4  # bytes after the Arrow file, which itself checks nothing
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("source", "run_id", "entity", "project", "name", "group", "sweep", "host", "status"), str),
+    **dict.fromkeys(("tags", "warnings"), list),
+    **dict.fromkeys(("config", "summary"), dict),
+    "started": int | float,
+    "exit_code": int | None,
+}
+"""The fields of a ``LoggedRun`` but its history, as they come from JSON."""
 
 
 def read(path: Path, directory: Path | None = None) -> LoggedRun:
@@ -41,15 +51,16 @@ def default_directory(path: Path) -> Path:
 
 def _load(place: Path, key: str) -> LoggedRun | None:
     try:
-        with pa.memory_map(str(place)) as file:
-            table = pa.ipc.open_file(file).read_all()
+        content = memoryview(place.read_bytes())
+        if zlib.crc32(content[:-_CRC]).to_bytes(_CRC) != content[-_CRC:]:
+            return None
+        table = pa.ipc.open_file(pa.py_buffer(content[:-_CRC])).read_all()
         metadata = table.schema.metadata
         if metadata[b"key"].decode() != key:
             return None
-        values = json.loads(metadata[b"run"])
+        return from_values(json.loads(metadata[b"run"]), table.replace_schema_metadata(None))
     except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
         return None
-    return from_values(values, table.replace_schema_metadata(None))
 
 
 def _save(place: Path, key: str, log: LoggedRun) -> None:
@@ -57,8 +68,13 @@ def _save(place: Path, key: str, log: LoggedRun) -> None:
     temporary = place.with_suffix(f".{os.getpid()}.tmp")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        content = pa.BufferOutputStream()
+        with pa.ipc.new_file(content, table.schema) as writer:
             writer.write_table(table)
+        written = memoryview(content.getvalue())
+        with open(temporary, "wb") as file:
+            file.write(written)
+            file.write(zlib.crc32(written).to_bytes(_CRC))
         os.replace(temporary, place)
     except OSError:  # read-only logs, full disk
         with contextlib.suppress(OSError):
@@ -67,10 +83,16 @@ def _save(place: Path, key: str, log: LoggedRun) -> None:
 
 def to_values(log: LoggedRun) -> dict[str, object]:
     """Everything but the history, ready for JSON."""
-    return {name: getattr(log, name) for name in _SCALARS}
+    return {field.name: getattr(log, field.name) for field in dataclasses.fields(LoggedRun) if field.name != "history"}
 
 
 def from_values(values: dict[str, object], history: pa.Table) -> LoggedRun:
+    """A run from what ``to_values`` made; ValueError for anything else."""
+    if not isinstance(values, dict) or values.keys() != _KINDS.keys():
+        raise ValueError("not the values of a run")
+    for name, kind in _KINDS.items():
+        if not isinstance(values[name], kind):
+            raise ValueError(f"{name} is not a {kind}")
     for name in ("tags", "warnings"):
-        values[name] = tuple(values[name])  # type: ignore[arg-type]
+        values[name] = tuple(map(str, values[name]))  # type: ignore[call-overload]
     return LoggedRun(**values, history=history)  # type: ignore[arg-type]

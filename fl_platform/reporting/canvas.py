@@ -1,5 +1,6 @@
 """What all figures share: their look, their panels, and files whose bytes depend on nothing but the runs."""
 
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from fl_platform.reporting.render import visible
+from fl_platform.errors import visible
 from fl_platform.reporting.style import algorithm_order
+from fl_platform.writing import write_atomically
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -44,7 +46,9 @@ def save(figure: Figure, place: Path) -> list[Path]:
         figure.set_layout_engine("none")  # the panels are placed: once is enough for all formats
         for form in FORMATS:
             path = place.with_name(f"{place.name}.{form}")
-            figure.savefig(path, format=form, metadata=_METADATA[form])
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format=form, metadata=_METADATA[form])
+            write_atomically(path, drawn.getvalue())
             written.append(path)
     return written
 

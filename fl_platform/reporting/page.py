@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform import keys
-from fl_platform.reporting import render
+from fl_platform.errors import visible
 from fl_platform.reporting.layout import Table
 from fl_platform.reporting.lines import Wish, make_lines
 from fl_platform.reporting.report import Report
 from fl_platform.reporting.runs import FINISHED, Runs, select
 from fl_platform.reporting.shown import ShownRun, row, shown, table_values
 from fl_platform.tracking.wandb_file import LoggedRun
+from fl_platform.writing import write_atomically
 
 FILE = "report.html"
 _STATIC = Path(__file__).resolve().parents[1] / "dashboard" / "static"
@@ -51,7 +52,7 @@ def write_page(report: Report, runs: Runs, logs: Sequence[LoggedRun], out: Path)
     pictures = {item.title or item.name: out / f"{item.name}.png" for item in report.figures}
     path = out / FILE
     page = make_page(report.title, tables, [log for log in logs if log.run_id in kept], pictures)
-    path.write_text(page, encoding="utf-8")
+    write_atomically(path, page)
     return path
 
 
@@ -62,10 +63,10 @@ def make_page(
     runs = [shown(log) for log in logs]
     common, own = split_configs(runs)
     data = {
-        "title": render.visible(title),
+        "title": visible(title),
         "tables": [table_values(table) for table in tables],
         "panels": _panels(runs),
-        "pictures": [[render.visible(name), _inline(path)] for name, path in (pictures or {}).items()],
+        "pictures": [[visible(name), _inline(path)] for name, path in (pictures or {}).items()],
         "runs": [row(run) for run in runs],
         "common": common,
         "configs": own,
@@ -78,7 +79,7 @@ def make_page(
     )
     return _PAGE.format(
         policy=policy,
-        title=html.escape(render.visible(title)),
+        title=html.escape(visible(title)),
         style=style,
         script=script,
         data=json_in_html(data),
@@ -97,8 +98,7 @@ def split_configs(runs: Sequence[ShownRun]) -> tuple[dict[str, str], dict[str, d
     for run in runs[1:]:
         common = {name: text for name, text in common.items() if run.config.get(name) == text}
     own = {
-        render.visible(run.log.run_id): {name: text for name, text in run.config.items() if name not in common}
-        for run in runs
+        visible(run.log.run_id): {name: text for name, text in run.config.items() if name not in common} for run in runs
     }
     return common, own
 

@@ -9,7 +9,7 @@ from fl_platform import keys
 from fl_platform.errors import unknown_name
 from fl_platform.reporting.layout import MISSING, Cell, Row, Table
 from fl_platform.reporting.measures import MEASURES, per_run, varying_keys
-from fl_platform.reporting.runs import Runs, config_column
+from fl_platform.reporting.runs import ENDED, FINISHED, Runs, config_column
 from fl_platform.reporting.style import algorithm_order
 from fl_platform.reporting.tables import check_ddof, run_notes
 
@@ -18,32 +18,38 @@ _NONE = "none"
 
 
 def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddof: int = 1) -> Table:
-    """Any number of finished runs by any configuration keys; every cell states its n."""
+    """Any number of finished runs by any configuration keys; every cell states its n and how many diverged."""
     check_ddof(ddof)
-    finished = runs.finished()
-    title, by_run, scale, decimals = _pivot_values(finished, value)
-    row_keys = _keys_of(finished, rows, "--rows")
-    column_keys = _keys_of(finished, columns, "--columns")
+    ended = runs.only(runs.runs["status"].isin(ENDED))
+    title, by_run, scale, decimals = _pivot_values(ended, value)
+    row_keys = _keys_of(ended, rows, "--rows")
+    column_keys = _keys_of(ended, columns, "--columns")
     places: dict[tuple[Key, Key], list[int]] = {}
     for place, pair in enumerate(zip(row_keys, column_keys, strict=True)):
         places.setdefault(pair, []).append(place)
-    values = by_run.reindex(finished.runs["run_id"]).to_numpy(dtype=np.float64) * scale
+    values = by_run.reindex(ended.runs["run_id"]).to_numpy(dtype=np.float64) * scale
+    is_finished = (ended.runs["status"] == FINISHED).to_numpy()
     numbers, texts, others = [], {}, set[str]()
-    for (row, column), members in places.items():
+    for (row, column), everyone in places.items():
+        members = [place for place in everyone if is_finished[place]]
+        diverged = len(everyone) - len(members)
         each = values[members][np.isfinite(values[members])]
-        record = dict(zip([*rows, *columns], [*row, *column], strict=True)) | {"n": len(each)}
+        record = dict(zip([*rows, *columns], [*row, *column], strict=True)) | {"n": len(each), "diverged": diverged}
         record |= {"mean": each.mean() if len(each) else np.nan, "std_ddof0": each.std() if len(each) else np.nan}
         record |= {"std_ddof1": each.std(ddof=1) if len(each) > 1 else np.nan}
         spread = f"±{record[f'std_ddof{ddof}']:.{decimals}f}" if len(each) > 1 else ""
-        texts[row, column] = f"{record['mean']:.{decimals}f}{spread} (n={len(each)})" if len(each) else "not logged"
+        remark = f"diverged {diverged}/{len(everyone)}" if diverged else ""
+        count = f"(n={len(each)}, {remark})" if remark else f"(n={len(each)})"
+        mean = f"{record['mean']:.{decimals}f}{spread} {count}"
+        texts[row, column] = mean if len(each) else remark or "not logged"
         numbers.append(record)
-        others |= varying_keys(finished.runs.iloc[members]).keys()
+        others |= varying_keys(ended.runs.iloc[everyone]).keys()
     down, across = _ordered(rows, row_keys), _ordered(columns, column_keys)
     body = [
         Row(", ".join(map(str, row)), tuple(Cell(texts.get((row, one), MISSING)) for one in across)) for row in down
     ]
     header = tuple(tuple((f"{key}={one[place]}", 1) for one in across) for place, key in enumerate(columns))
-    notes = [f"± is the standard deviation over runs (ddof={ddof})." if numbers else "No finished run."]
+    notes = [f"± is the standard deviation over runs (ddof={ddof})." if is_finished.any() else "No finished run."]
     notes += [f"Cells average over {', '.join(sorted(others))}."] if others else []
     blocks, notes = ((tuple(body),) if body else ()), notes + run_notes(runs, [])
     return Table(title, header or (((value, 1),),), blocks, tuple(notes), pd.DataFrame(numbers), ", ".join(rows))

@@ -3,7 +3,6 @@
 import html
 import io
 import re
-import unicodedata
 from collections.abc import Callable
 
 import pandas as pd
@@ -11,19 +10,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fl_platform.errors import unknown_name
+from fl_platform.errors import unknown_name, visible
 from fl_platform.reporting.layout import TIMES, Cell, Table
-
-
-def visible(text: object) -> str:
-    """One line without control, direction-changing or unpaired surrogate characters, which become \\xNN."""
-    return "".join(
-        _code(char) if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char for char in str(text)
-    )
-
-
-def _code(char: str) -> str:
-    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
 
 
 def _width(table: Table) -> int:

@@ -9,6 +9,8 @@
       - {kind: target, name: table2, unit: rounds}
     figures:
       - {kind: curves, name: worker, grouping: worker, where: {cohort_size: 10}}
+    cases: {paper: {aggregation: uniform}}   # a further key `case` for rows, columns and where: the first that fits
+    pages: [README.md]                       # beside the file; their parts marked with the name of a table are renewed
 
 The keys of a table or figure are the arguments of the function that ``TABLES`` or ``FIGURES`` names for its kind.
 """
@@ -17,15 +19,19 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import yaml
 
 from fl_platform.errors import UserError, did_you_mean, unknown_name
-from fl_platform.reporting import ablations, canvas, comparison, figures, pivot, render, tables
+from fl_platform.generated import renewed
+from fl_platform.reporting import ablations, canvas, comparison, cost, figures, pivot, render, tables
 from fl_platform.reporting.layout import Table
-from fl_platform.reporting.runs import Runs, select
+from fl_platform.reporting.runs import Runs, select, with_cases
+from fl_platform.writing import write_atomically
+from fl_platform.yaml_limits import check_size
 
 FILE = "report.yaml"
 ARCHIVE = "runs.parquet"
@@ -37,6 +43,7 @@ TABLES: dict[str, Callable[..., Table]] = {
     "paper_table2": comparison.beside_table2,
     "significance": comparison.significance_table,
     "pivot": pivot.pivot_table,
+    "cost": cost.cost_table,
 }
 FIGURES: dict[str, Callable[..., Any]] = {
     "curves": figures.accuracy_curves,
@@ -48,6 +55,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
 }
 _DEFAULTS = ("select", "seeds", "ddof")  # may be set once for the whole report
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_PAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.md")
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,8 @@ class Report:
     where: dict[str, Any] = field(default_factory=dict)
     tables: list[Item] = field(default_factory=list)
     figures: list[Item] = field(default_factory=list)
+    pages: list[str] = field(default_factory=list)
+    cases: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def source_paths(self) -> list[str]:
         """Sources relative to the report's own directory."""
@@ -87,8 +97,10 @@ def read_report(root: Path, name: str) -> Report:
         raise UserError(f"report {name} is not known{hint}")
     path = known[name] / FILE
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        text = path.read_text(encoding="utf-8")
+        check_size(text)
+        content = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no keys; it needs title, and tables or figures")
@@ -96,14 +108,12 @@ def read_report(root: Path, name: str) -> Report:
 
 
 def _parse(path: Path, content: dict[str, Any]) -> Report:
-    allowed = ("title", "sources", "where", "tables", "figures", *_DEFAULTS)
+    allowed = ("title", "sources", "where", "tables", "figures", "pages", "cases", *_DEFAULTS)
     _check_keys(str(path), content, allowed)
-    title, where = content.get("title", path.parent.name), content.get("where") or {}
+    title = content.get("title", path.parent.name)
     sources = content.get("sources", [ARCHIVE])
     if not isinstance(sources, list) or not all(isinstance(source, str) for source in sources):
         raise UserError(f"{path}: sources={sources} is not a list of paths or wandb:entity/project")
-    if not isinstance(where, dict):
-        raise UserError(f"{path}: where={where} is not a mapping of configuration keys to values")
     defaults = {name: content[name] for name in _DEFAULTS if name in content}
     parts = {}
     for kind, makers in (("tables", TABLES), ("figures", FIGURES)):
@@ -118,7 +128,15 @@ def _parse(path: Path, content: dict[str, Any]) -> Report:
         raise UserError(
             f"{path}: the name {max(names, key=names.count)} is given twice; every table and figure needs its own"
         )
-    return Report(path.parent, str(title), sources, where, parts["tables"], parts["figures"])
+    pages = content.get("pages") or []
+    if not isinstance(pages, list) or not all(isinstance(page, str) and _PAGE.fullmatch(page) for page in pages):
+        raise UserError(f"{path}: pages={pages} is not a list of Markdown files beside the report")
+    cases = content.get("cases") or {}
+    if not isinstance(cases, dict) or not all(isinstance(name, str) for name in cases):
+        raise UserError(f"{path}: cases={cases} is not a mapping of names to configuration keys and values")
+    cases = {name: _where(f"{path}: cases: {name}", {"where": case}) for name, case in cases.items()}
+    where = _where(str(path), content)
+    return Report(path.parent, str(title), sources, where, parts["tables"], parts["figures"], pages, cases)
 
 
 def _item(place: str, entry: Any, makers: Mapping[str, Callable[..., Any]], defaults: dict[str, Any]) -> Item:
@@ -140,10 +158,14 @@ def _item(place: str, entry: Any, makers: Mapping[str, Callable[..., Any]], defa
             _check_type(f"{place}: {key}", options[key], parameter.annotation)
         elif parameter.default is inspect.Parameter.empty:
             raise UserError(f"{place}: {key} is missing; {entry['kind']} needs it")
+    return Item(name, make, options, _where(place, entry), str(entry.get("title", "")))
+
+
+def _where(place: str, entry: dict[str, Any]) -> dict[str, Any]:
     where = entry.get("where") or {}
-    if not isinstance(where, dict):
+    if not isinstance(where, dict) or not all(isinstance(key, str) for key in where):
         raise UserError(f"{place}: where={where} is not a mapping of configuration keys to values")
-    return Item(name, make, options, where, str(entry.get("title", "")))
+    return where
 
 
 def _check_keys(place: str, given: Mapping[Any, Any], allowed: Any) -> None:
@@ -168,23 +190,36 @@ def _check_type(place: str, value: Any, kind: Any) -> None:
         raise UserError(f"{place}={value} has the wrong type; expected a list of names")
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        raise UserError(f"{path} cannot be read; pages of {path.parent / FILE} names it") from None
+
+
 def build(report: Report, runs: Runs, out: Path) -> list[Path]:
     """Write every table in every format, every figure, and `report.md` that shows them together."""
     runs = select(runs, report.where)
-    out.mkdir(parents=True, exist_ok=True)
-    written = []
+    runs = with_cases(runs, report.cases) if report.cases else runs
     page = [f"# {render.markdown_text(report.title)}\n"]
+    texts: dict[Path, str] = {}
+    parts: dict[str, Callable[[], str]] = {}
     for item in report.tables:
         table = item.make(select(runs, item.where), **item.options)
-        for suffix, renderer in render.FORMATS.values():
-            path = out / f"{item.name}{suffix}"
-            path.write_text(renderer(table), encoding="utf-8")
-            written.append(path)
+        parts[item.name] = partial(render.markdown, table)
+        texts |= {out / f"{item.name}{suffix}": renderer(table) for suffix, renderer in render.FORMATS.values()}
         page.append(render.markdown(table))
+    for name in report.pages:
+        texts[out / name] = renewed(str(report.directory / name), _text(report.directory / name), parts)
+    drawn = {item.name: item.make(select(runs, item.where), **item.options) for item in report.figures}
+    out.mkdir(parents=True, exist_ok=True)  # not before all is made: what is refused leaves nothing
+    for path, text in texts.items():
+        write_atomically(path, text)
+    written = [*texts]
     for item in report.figures:
-        written += canvas.save(item.make(select(runs, item.where), **item.options), out / item.name)
+        written += canvas.save(drawn.pop(item.name), out / item.name)
         page.append(f"![{render.markdown_text(item.title or item.name)}]({item.name}.png)\n")
     if report.figures:
         page.append("Lines are means over seeds; bands and whiskers are one standard deviation (ddof=1).\n")
-    (out / "report.md").write_text("\n".join(page), encoding="utf-8")
+    write_atomically(out / "report.md", "\n".join(page))
     return [*written, out / "report.md"]

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fl_platform import keys
+from fl_platform import keys, liveness
 from fl_platform.config import flatten
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.reporting import archive, cache
@@ -96,6 +96,10 @@ def status_of(log: LoggedRun) -> str:
 
 def is_alive(path: Path, host: str) -> bool:
     """Whether the process that writes a log still runs; on another machine, whether the log is fresh."""
+    attempts = (cache.default_directory(path).parent / path.stem.removeprefix("run-")).glob("attempts/[0-9]*")
+    told = [alive for alive in map(liveness.is_alive, attempts) if alive is not None]
+    if told:
+        return any(told)
     try:
         if host == socket.gethostname():
             with open(path.parent / "logs" / "debug-core.log", encoding="utf-8") as file:
@@ -150,7 +154,8 @@ def _merge_fragments(fragments: list[LoggedRun]) -> LoggedRun:
 
 def one_row_per_round(history: pa.Table) -> pa.Table:
     """Rows that have a round, in order; several rows of one round become one (the last value of each key)."""
-    if keys.ROUND not in history.column_names or not pa.types.is_primitive(history[keys.ROUND].type):
+    kind = history.schema.field(keys.ROUND).type if keys.ROUND in history.column_names else pa.null()
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return pa.table({keys.ROUND: pa.array([], pa.int64())})
     names = [name for name in history.column_names if not name.startswith("_")]  # W&B's own: _step, _runtime
     history = history.select(names).filter(pc.is_finite(history[keys.ROUND]))
@@ -230,12 +235,27 @@ def select(runs: Runs, conditions: Mapping[str, Any]) -> Runs:
     """The runs whose configuration has the given values; a list allows any of its values."""
     for key, wanted in conditions.items():
         column = runs.runs[config_column(runs, key, "--where")]
-        allowed = [_leaf(value) for value in (wanted if isinstance(wanted, list) else [wanted])]
-        mask = column.isin([value for value in allowed if value is not None])
-        if None in allowed:
-            mask |= column.isna()
+        mask = has_value(column, wanted)
         if not mask.any():
             present = ", ".join(sorted(str(value) for value in column.dropna().unique()))
             raise UserError(f"--where {key}={wanted}: no run has this value; there is {present or 'none'}")
         runs = runs.only(mask)
     return runs
+
+
+def has_value(column: "pd.Series[Any]", wanted: Any) -> "pd.Series[bool]":
+    """Where a column has the wanted value, or one of a list; null is a run without the key."""
+    allowed = [_leaf(value) for value in (wanted if isinstance(wanted, list) else [wanted])]
+    mask = column.isin([value for value in allowed if value is not None])
+    return mask | column.isna() if None in allowed else mask
+
+
+def with_cases(runs: Runs, cases: Mapping[str, Mapping[str, Any]]) -> Runs:
+    """The runs with a further configuration key, ``case``: the first whose conditions a run meets."""
+    names = pd.Series(None, index=runs.runs.index, dtype=object)
+    for name, conditions in cases.items():
+        mask = names.isna()
+        for key, wanted in conditions.items():
+            mask &= has_value(runs.runs[config_column(runs, key, f"case {name}:")], wanted)
+        names[mask] = name
+    return dataclasses.replace(runs, runs=runs.runs.assign(**{"config.case": names}))

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from fl_platform import keys
 from fl_platform.config import flatten, known_keys
+from fl_platform.errors import visible
 from fl_platform.options import default_of
 from fl_platform.reporting.layout import Table
 from fl_platform.reporting.measures import scenario_of
-from fl_platform.reporting.render import visible
 from fl_platform.reporting.statistics import Numbers
 from fl_platform.reporting.style import algorithm_style
 from fl_platform.tracking.wandb_file import LoggedRun

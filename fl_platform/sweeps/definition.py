@@ -12,6 +12,7 @@ import yaml
 from fl_platform.composition import parse_words, read_yaml
 from fl_platform.config import OutputConfig
 from fl_platform.errors import UserError
+from fl_platform.writing import write_atomically, writing
 
 YAML_COPY = "sweep.yaml"
 OVERRIDES_COPY = "overrides.json"
@@ -79,11 +80,14 @@ class Sweep:
 
     def write_copy(self, directory: Path) -> None:
         """Keep the YAML, comments included, and the words as launched."""
-        directory.mkdir(parents=True, exist_ok=True)
-        copy = directory / YAML_COPY
-        if not copy.exists():
-            copy.write_text(file_text(self.source) or yaml.safe_dump(self.config, sort_keys=False), encoding="utf-8")
-            (directory / OVERRIDES_COPY).write_text(json.dumps(self.overrides), encoding="utf-8")
+        if (directory / OVERRIDES_COPY).exists():
+            return
+        content = file_text(self.source) or yaml.safe_dump(self.config, sort_keys=False)
+        with writing(f"output.dir={self.output}"):
+            directory.mkdir(parents=True, exist_ok=True)
+            write_atomically(directory / YAML_COPY, content)
+            # last, for it tells that this is the directory of a sweep
+            write_atomically(directory / OVERRIDES_COPY, json.dumps(self.overrides))
 
     def _chosen_files(self) -> list[str]:
         return sorted(set(self._given("chosen")))
@@ -143,5 +147,14 @@ def find_sweep(target: Path, overrides: list[str] | None = None) -> tuple[Sweep,
         )
     if not (target / OVERRIDES_COPY).is_file():
         raise UserError(f"{target} is not a sweep directory: it has no {OVERRIDES_COPY}")
-    saved = json.loads((target / OVERRIDES_COPY).read_text(encoding="utf-8"))
-    return read_sweep(target / YAML_COPY, saved), target
+    return read_sweep(target / YAML_COPY, saved_words(target / OVERRIDES_COPY)), target
+
+
+def saved_words(path: Path) -> list[str]:
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        saved = None
+    if not isinstance(saved, list) or not all(isinstance(word, str) for word in saved):
+        raise UserError(f"{path} is damaged: it must hold a list of the words of the launch, such as []")
+    return saved

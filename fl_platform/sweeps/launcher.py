@@ -15,6 +15,7 @@ from fl_platform.sweeps.pools import InProcessPool, Pool
 from fl_platform.sweeps.proposals import Seen, grid, limit, propose, to_stop
 from fl_platform.sweeps.status import Status, status_of
 from fl_platform.sweeps.trials import DONE, Outcome, RowTail, Trial, environment, judge, plan, scalars, stored_outcome
+from fl_platform.writing import is_full, writing
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 1.0  # between looks at the ledger for a stop and at hyperband
@@ -62,17 +63,20 @@ class Launcher:
     def run(self) -> Status:
         """Work until nothing is left or someone says stop."""
         earlier = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        cure = "; what was recorded stays, and the same command goes on"
         try:
-            if self.sweep.method == "grid":
-                self.ledger.propose(grid(self.sweep)[: self.at_most])
-            while self._step():
-                pass
+            with writing(f"output.dir={self.sweep.output}", cure):
+                self.ledger.record(None, "retries", data={"retries": self.retries})
+                if self.sweep.method == "grid":
+                    self.ledger.propose(grid(self.sweep)[: self.at_most])
+                while self._step():
+                    pass
         finally:
             self.pool.kill()
-            for running in self.running.values():
-                self._put_down(running, Outcome("interrupted", scalars(running.tail.last)))
             for number, handler in earlier.items():
                 signal.signal(number, handler)
+            for running in self.running.values():
+                self._put_down(running, Outcome("interrupted", scalars(running.tail.last)))
         return self.status()
 
     def status(self) -> Status:
@@ -148,6 +152,8 @@ class Launcher:
             if outcome.state == "interrupted" and isinstance(self.pool, InProcessPool):
                 self.stopping = True  # Ctrl-C reached the trial itself
             self._put_down(running, outcome)
+            if is_full(outcome.message):  # every other trial would meet the same
+                raise UserError(outcome.message.removeprefix("fl_platform: "))
 
     def _put_down(self, running: Running, outcome: Outcome) -> None:
         data = {"summary": outcome.summary, "message": outcome.message}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform.errors import UserError
+from fl_platform.writing import writing
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -62,7 +63,8 @@ class Entry:
 
     @property
     def seconds(self) -> float | None:
-        return self.time - self.began if self.began is not None else None
+        """Between the newest start and the newest event; 0 where the clock was set back in between."""
+        return max(0.0, self.time - self.began) if self.began is not None else None
 
 
 class Ledger:
@@ -72,15 +74,17 @@ class Ledger:
         self.directory = directory
         self.launcher = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._lock: int | None = None
-        directory.mkdir(parents=True, exist_ok=True)
+        self.file = directory / "ledger.sqlite"
+        with writing(str(directory)):
+            directory.mkdir(parents=True, exist_ok=True)
         try:
-            self._db = sqlite3.connect(directory / "ledger.sqlite", timeout=60, isolation_level=None)
+            self._db = sqlite3.connect(self.file, timeout=60, isolation_level=None)
             self._db.row_factory = sqlite3.Row
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
-        except sqlite3.DatabaseError as error:
-            raise UserError(f"{directory / 'ledger.sqlite'} cannot be used as a ledger: {error}") from None
+        except sqlite3.Error as error:
+            raise UserError(f"{self.file} cannot be used as a ledger: {error}") from None
 
     def __enter__(self) -> "Ledger":
         return self
@@ -100,11 +104,17 @@ class Ledger:
     def launch(self, words: list[str]) -> int:
         """Enter as a launcher; returns the lock's descriptor, which trials inherit: a claim lives while either does."""
         path = self._lock_file(self.launcher)
-        path.parent.mkdir(exist_ok=True)
-        self._lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        with writing(str(path.parent)):
+            path.parent.mkdir(exist_ok=True)
+            self._lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.record(None, "launch", data={"words": words})
         return self._lock
+
+    def retries(self) -> int:
+        """How often failed trials are tried again, as the newest launcher has it."""
+        found = self._rows("SELECT data FROM events WHERE kind = 'retries' ORDER BY seq DESC LIMIT 1")
+        return int(json.loads(found[0]["data"])["retries"]) if found else 0
 
     def is_alive(self, launcher: str) -> bool:
         """Whether a launcher, or a trial that outlived it, still holds its lock."""
@@ -133,20 +143,29 @@ class Ledger:
         asked = "SELECT max(seq) FROM events WHERE kind = 'stop'"
         entered = "SELECT max(seq) FROM events WHERE kind = 'launch' AND launcher = ?"
         query = f"SELECT ({asked}) > ({entered})"
-        return bool(self._db.execute(query, (self.launcher,)).fetchone()[0])
+        return bool(self._rows(query, (self.launcher,))[0][0])
 
     # --- events ---
+
+    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.OperationalError as error:  # a full disk, a read-only one, a rival that holds it for a minute
+            raise UserError(
+                f"the ledger {self.file} cannot be used: {error}; what it has stays, and the same command goes on"
+            ) from None
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """No other process writes in between."""
-        self._db.execute("BEGIN IMMEDIATE")
+        self._rows("BEGIN IMMEDIATE")
         try:
             yield
+            self._rows("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk has ended it already
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
     def record(
         self,
@@ -169,7 +188,7 @@ class Ledger:
             pid or os.getpid(),
             json.dumps(data or {}),
         )
-        self._db.execute(
+        self._rows(
             "INSERT INTO events (time, trial, kind, run_id, attempt, launcher, host, pid, data)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             values,
@@ -191,7 +210,7 @@ class Ledger:
                 failures=row["failures"],
                 data=json.loads(row["data"]),
             )
-            for row in self._db.execute(_TRIALS)
+            for row in self._rows(_TRIALS)
         ]
 
     def propose(self, wanted: list[dict[str, Any]]) -> None:
@@ -210,7 +229,7 @@ class Ledger:
             return True
 
     def count(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM events WHERE kind = 'proposed'").fetchone()[0])
+        return int(self._rows("SELECT count(*) FROM events WHERE kind = 'proposed'")[0][0])
 
     def claim(self, retries: int, at_most: int, identify: Callable[[Entry], str]) -> Entry | None:
         """Start the next trial that is open to this launcher, or nothing.

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from fl_platform.errors import UserError
 from fl_platform.sweeps.trials import Trial
+from fl_platform.writing import is_full
 
 
 class Pool(Protocol):
@@ -117,8 +118,6 @@ class InProcessPool:
         return 1
 
     def start(self, trial: Trial, variables: dict[str, str]) -> int:
-        from fl_platform.launch import launch
-
         # torch takes its threads from the configuration; W&B reads its variables only once
         own = {name: value for name, value in variables.items() if name.startswith("WANDB_")}
         earlier = {name: os.environ[name] for name in own if name in os.environ}
@@ -126,17 +125,28 @@ class InProcessPool:
         if trial.config.tracking.mode != "disabled":
             self._forget_wandb()
         trial.log.parent.mkdir(parents=True, exist_ok=True)
-        with open(trial.log, "a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
-            try:
-                checkpoint = trial.files.newest_checkpoint() if trial.files.result() is None else None
-                self._codes[trial.number] = launch(trial.config, checkpoint).exit_code
-            except Exception:  # noqa: BLE001, whatever a trial raises is its failure, not the sweep's
-                traceback.print_exc()
-                self._codes[trial.number] = 1
-        for name in own:
-            del os.environ[name]
-        os.environ.update(earlier)
+        try:
+            with open(trial.log, "a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+                self._codes[trial.number] = self._run(trial)
+        finally:
+            for name in own:
+                del os.environ[name]
+            os.environ.update(earlier)
         return 0
+
+    @staticmethod
+    def _run(trial: Trial) -> int:
+        """The exit code; whatever a trial raises is its failure, not the sweep's, unless there is no room to go on."""
+        from fl_platform.launch import launch
+
+        try:
+            checkpoint = trial.files.newest_checkpoint() if trial.files.result() is None else None
+            return launch(trial.config, checkpoint).exit_code
+        except Exception as error:
+            if is_full(str(error)):
+                raise
+            traceback.print_exc()
+            return 1
 
     def ended(self) -> dict[int, int]:
         found, self._codes = self._codes, {}

@@ -78,7 +78,7 @@ def estimate(entries: list[Entry], left: int, running: int) -> float | None:
         return None
     mean = sum(spent) / len(spent)
     under_way = sum(
-        min(mean, time.time() - entry.began) for entry in entries if entry.state == "started" and entry.began
+        min(mean, max(0.0, time.time() - entry.began)) for entry in entries if entry.state == "started" and entry.began
     )
     return float(max(0.0, (left + running) * mean - under_way) / max(1, running))
 

@@ -13,9 +13,10 @@ from fl_platform import keys
 from fl_platform.composition import compose
 from fl_platform.config import Config
 from fl_platform.experiment import resolve, run_id
-from fl_platform.run_directory import RunDirectory, write_atomically
+from fl_platform.run_directory import RunDirectory
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.words import expand, run_words
+from fl_platform.writing import is_full, write_atomically
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -128,10 +129,13 @@ def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_st
         return Outcome(asked_to_stop, {**summary, keys.STATUS: asked_to_stop})
     if exit_code == 130:
         return Outcome("interrupted", summary)
+    said = last_line(trial.log)
+    if exit_code == 2 and is_full(said):
+        return Outcome("interrupted", summary, said)
     what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
     if expected:
         what += f" without the result {trial.files.result_file}"
-    return Outcome("failed", summary, f"{what}; {last_line(trial.log) or 'no output'} (log: {trial.log})")
+    return Outcome("failed", summary, f"{what}; {said or 'no output'} (log: {trial.log})")
 
 
 def stored_outcome(trial: Trial) -> Outcome | None:

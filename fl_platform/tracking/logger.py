@@ -1,5 +1,6 @@
 """The W&B side of a run: a real WandbLogger, offline unless asked otherwise, with ``round`` as the x axis."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
             "tracking.mode=online needs a W&B account: "
             "run `wandb login` or set WANDB_API_KEY, or use tracking.mode=offline"
         )
+    logging.raiseExceptions = False  # on a full disk W&B's debug log would print a traceback a line
     Path(config.output.dir).mkdir(parents=True, exist_ok=True)
     offline = tracking.mode == "offline"
     try:
@@ -66,7 +68,8 @@ class EarlierRounds(L.Callback):
     def __init__(self, logger: WandbLogger) -> None:
         self._run = logger.experiment
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Also where no round is left to train, which on_train_start would miss."""
         known = self._run.summary.get(keys.ROUND, 0) if self._run.resumed else 0
         for row in pl_module.history:  # type: ignore[union-attr]
             if row[keys.ROUND] > known:

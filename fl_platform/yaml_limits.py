@@ -1,0 +1,37 @@
+"""How long and how deep YAML from outside may be: its parsers have no limits of their own."""
+
+import yaml
+
+from fl_platform.errors import UserError
+
+LONGEST_YAML = 1_000_000
+"""Characters of a YAML text, and values in it once its aliases are written out."""
+_DEEPEST_YAML = 100
+_HARMLESS = 10_000  # characters that cannot nest deeper than the parsers written in C can bear
+
+
+def check_size(text: str) -> None:
+    """Refuse YAML that is long, deep, or becomes so: ten lines of aliases can stand for a billion values."""
+    if len(text) > LONGEST_YAML:
+        raise UserError(f"it has more than {LONGEST_YAML} characters")
+    if len(text) < _HARMLESS and not ("&" in text and "*" in text):
+        return
+    counts: list[int] = [0]  # of the collections that are open, the innermost last
+    anchors: list[str | None] = [None]
+    sizes: dict[str | None, int] = {}
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            counts.append(1)
+            anchors.append(event.anchor)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            size = sizes[anchors.pop()] = counts.pop()
+            counts[-1] += size
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[event.anchor] = 1
+            counts[-1] += 1
+        elif isinstance(event, yaml.AliasEvent):
+            counts[-1] += LONGEST_YAML if event.anchor in anchors else sizes.get(event.anchor, 1)
+        if len(counts) > _DEEPEST_YAML:
+            raise UserError(f"it nests deeper than {_DEEPEST_YAML} levels")
+    if counts[0] > LONGEST_YAML:
+        raise UserError(f"its aliases stand for more than {LONGEST_YAML} values; write out what is meant")

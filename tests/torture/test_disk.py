@@ -1,0 +1,291 @@
+"""Full disks, places that may not be written, clocks that jump: one sentence, an exit code, and nothing is lost."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fl_platform.checkpoints import is_valid, newest_valid
+from fl_platform.dashboard.store import Store
+from fl_platform.reporting.runs import find_logs, load
+from tests.sweeps.small_sweeps import entries_of, quick_sweep
+from tests.torture import forked
+
+Scale = Callable[[int, int], int]
+Record = Callable[[str, object], None]
+Mount = Callable[[str], Path]
+
+RUN = [
+    "run", "--continue", "data.name=digits", "model.name=mlp", "num_workers=10", "cohort_size=2", "local_steps=1",
+    "num_rounds=5", "checkpoint.every=1", "algorithm.name=scaffold",
+]  # fmt: skip
+REPORT = """
+title: small
+sources: [runs]
+tables: [{name: cells, kind: pivot, rows: [algorithm.name], columns: [seed], value: top_accuracy}]
+figures: [{name: curves, kind: forgetting}]
+"""
+KIB = 1024
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Mount]:
+    """A file system of its own in memory, of the given size."""
+    place = tmp_path / "mounted"
+
+    def make(size: str) -> Path:
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"a small file system cannot be mounted: {done.stderr.strip()}")
+        return place
+
+    yield make
+    if os.path.ismount(place):
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(place: Path, free: int) -> Path:
+    """A file that leaves so many bytes on the disk."""
+    stat = os.statvfs(place)
+    padding = place / "padding"
+    padding.write_bytes(b"0" * max(0, stat.f_bavail * stat.f_frsize - free))
+    return padding
+
+
+def sentence(ended: forked.Ended, *parts: str) -> None:
+    """One line, for a person, that names the place."""
+    assert ended.code == 2, ended
+    (line,) = ended.err.splitlines()
+    assert line.startswith("fl_platform: ")
+    for part in parts:
+        assert part in line
+
+
+def partial_files(place: Path) -> list[Path]:
+    return [path for path in place.rglob(".*") if path.name.startswith((".partial", ".result", ".config"))]
+
+
+def fingerprint(output: Path) -> str:
+    (result,) = output.glob("*/result.json")
+    return str(json.loads(result.read_text())["fingerprint"])
+
+
+# --- full disks ---
+
+
+def test_a_run_on_a_full_disk_stops_with_its_checkpoint_and_goes_on_when_there_is_room(
+    mount: Mount, tmp_path: Path, scale: Scale, record_property: Record
+) -> None:
+    """From not a byte of room to room for all but the last of three files that a checkpoint needs for a moment."""
+    if scale(0, 1) == 0:
+        pytest.skip("two dozen runs: only with --torture")
+    place = mount("24m")
+    assert forked.run([*RUN, f"output.dir={tmp_path / 'whole'}"], tmp_path).code == 0
+    size = max(path.stat().st_size for path in (tmp_path / "whole").rglob("*.ckpt"))
+    frees = [0, size // 2, 8 * KIB, 64 * KIB, size, 3 * size // 2, 2 * size, 5 * size // 2]
+    words = [*RUN, f"output.dir={place / 'runs'}"]
+    for free in frees:
+        padding = fill(place, free)
+        sentence(forked.run(words, tmp_path), f"output.dir={place / 'runs'} cannot be written: No space left on device")
+        assert partial_files(place) == []
+        for path in place.rglob("*.ckpt"):
+            assert is_valid(path)
+        padding.unlink()
+        assert forked.run(words, tmp_path).code == 0
+        assert fingerprint(place / "runs") == fingerprint(tmp_path / "whole")
+        assert list(load([place / "runs"]).rounds["round"]) == [1, 2, 3, 4, 5]
+        shutil.rmtree(place / "runs")
+    record_property("amounts of free disk at which a run stopped with a sentence and went on", len(frees))
+
+
+def test_a_full_disk_between_two_checkpoints_keeps_the_first(mount: Mount, tmp_path: Path) -> None:
+    place = mount("8m")
+    words = [*RUN, f"output.dir={place / 'runs'}", "tracking.mode=disabled"]
+    armed = "from tests.torture.kill_points import arm; arm('server step', 4, 1)"
+    assert forked.run(words, tmp_path, armed).was_killed
+    (directory,) = place.glob("runs/*/attempts/*/checkpoints")
+    newest = newest_valid(directory)
+    fill(place, 20 * KIB)
+    sentence(forked.run(words, tmp_path), "No space left on device; what was saved stays, and --continue goes on")
+    assert newest_valid(directory) == newest
+
+
+def test_a_sweep_on_a_full_disk_stops_and_the_same_command_goes_on(
+    mount: Mount, tmp_path: Path, scale: Scale, record_property: Record
+) -> None:
+    """The disk fills in the middle of trials and of the ledger; what was recorded stays recorded."""
+    place = mount("64m")
+    sweep = quick_sweep(place, {"seed": {"values": list(range(3))}}, "checkpoint.every=1", "num_rounds=3")
+    words = ["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process"]
+    recorded: list[tuple[int, str]] = []
+    frees = [150 * KIB, 0, 40 * KIB, 12 * KIB, 80 * KIB, 300 * KIB]
+    for free in frees[: scale(1, len(frees))]:
+        padding = fill(place, free)
+        ended = forked.run(words, tmp_path)
+        assert ended.code == 2, ended
+        assert "Traceback" not in ended.err
+        last = ended.err.splitlines()[-1]
+        assert last.startswith("fl_platform: ")
+        assert "No space left on device" in last or "disk is full" in last or "disk I/O error" in last
+        padding.unlink()
+        now = [(entry.number, entry.state) for entry in entries_of(sweep)]
+        assert {entry for entry in recorded if entry[1] == "finished"} <= set(now)
+        assert "failed" not in [state for _, state in now]
+        recorded = now
+    assert forked.run(words, tmp_path).code == 0
+    assert [entry.state for entry in entries_of(sweep)] == ["finished"] * 3
+    record_property("amounts of free disk at which a sweep stopped with a sentence and went on", scale(1, len(frees)))
+
+
+def test_a_report_on_a_full_disk_leaves_whole_files_or_none(mount: Mount, tmp_path: Path, scale: Scale) -> None:
+    if scale(0, 1) == 0:
+        pytest.skip("six commands: only with --torture")
+    assert forked.run([*RUN, f"output.dir={tmp_path / 'runs'}"], tmp_path).code == 0
+    (tmp_path / "reports" / "small").mkdir(parents=True)
+    (tmp_path / "reports" / "small" / "report.yaml").write_text(REPORT)
+    words = ["report", "small", "--source", str(tmp_path / "runs"), "--html", "--out"]
+    whole = forked.run([*words, str(tmp_path / "whole")], tmp_path)
+    assert whole.code == 0, whole
+    place = mount("2m")
+    for free in (0, 16 * KIB, 60 * KIB, 120 * KIB):
+        padding = fill(place, free)
+        sentence(forked.run([*words, str(place / "out")], tmp_path), "No space left on device")
+        for path in (place / "out").glob("*"):
+            assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
+        padding.unlink()
+        shutil.rmtree(place / "out", ignore_errors=True)
+
+
+# --- places that may not be written ---
+
+
+def commands(place: Path, tmp_path: Path) -> dict[str, list[str]]:
+    sweep = quick_sweep(tmp_path, {"seed": {"value": 0}}, f"output.dir={place / 'runs'}")
+    return {
+        f"output.dir={place / 'runs'}": [*RUN, f"output.dir={place / 'runs'}"],
+        "output.dir=": ["sweep", "run", str(sweep.source), *sweep.overrides],
+        f"--root {place / 'data'}": ["data", "get", "mnist", "--root", str(place / "data")],
+        str(place / "sweeps"): ["sweep", "generate", "--directory", str(place / "sweeps")],
+        f"--json {place / 'x.json'}": [*RUN, f"output.dir={tmp_path / 'runs'}", f"--json={place / 'x.json'}"],
+    }
+
+
+def test_a_read_only_file_system_is_named(mount: Mount, tmp_path: Path, scale: Scale) -> None:
+    place = mount("1m")
+    asked = commands(place, tmp_path)
+    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+    for named, words in list(asked.items())[: scale(1, 5)]:
+        sentence(forked.run(words, tmp_path), named)
+    assert not (tmp_path / "runs").exists()  # nothing was begun
+
+
+def test_a_directory_without_permission_is_named(tmp_path: Path, scale: Scale) -> None:
+    """As another user than root, for whom permissions do not count."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    place = tmp_path / "closed"
+    place.mkdir(mode=0o555)
+    asked = commands(place, tmp_path)
+    for path in (tmp_path.parent.parent, tmp_path.parent):  # pytest's own, which it closes to others
+        path.chmod(0o711)
+    tmp_path.chmod(0o777)
+    (tmp_path / "small.yaml").chmod(0o644)
+    for named, words in list(asked.items())[: scale(1, 5)]:
+        ended = forked.run(words, tmp_path, "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534)")
+        sentence(ended, named)
+    assert list(place.iterdir()) == []
+
+
+# --- shared memory ---
+
+
+def test_no_room_in_shared_memory_does_not_matter(tmp_path: Path, scale: Scale) -> None:
+    """Neither runs nor W&B keep anything in /dev/shm: a child without it gives the same bits."""
+    if scale(0, 1) == 0:
+        pytest.skip("two runs: only with --torture")
+    assert forked.run([*RUN, f"output.dir={tmp_path / 'with'}"], tmp_path).code == 0
+    ended = forked.run([*RUN, f"output.dir={tmp_path / 'without'}"], tmp_path, COVER)
+    if "mount: " in ended.err:
+        pytest.skip(f"/dev/shm cannot be covered: {ended.err}")
+    assert ended.code == 0, ended
+    assert fingerprint(tmp_path / "with") == fingerprint(tmp_path / "without")
+
+
+COVER = """
+import ctypes, subprocess
+ctypes.CDLL(None).unshare(0x00020000)  # CLONE_NEWNS: mounts of its own
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/dev/shm"], check=True)
+open("/dev/shm/padding", "wb").write(b"0" * 4096)
+"""
+
+
+# --- clocks ---
+
+BACKWARDS = """
+import time
+real, calls = time.time, 0
+
+def jumping():
+    '''An hour back at every tenth look.'''
+    global calls
+    calls += 1
+    return real() - 3600 * (calls // 10)
+
+time.time = jumping
+"""
+AN_HOUR_AGO = "import time; real = time.time; time.time = lambda: real() - 3600\n"
+
+
+def test_a_run_continued_an_hour_before_it_began(tmp_path: Path, scale: Scale) -> None:
+    if scale(0, 1) == 0:
+        pytest.skip("three runs: only with --torture")
+    words = [*RUN, f"output.dir={tmp_path / 'runs'}"]
+    armed = "from tests.torture.kill_points import arm; arm('server step', 3, 1)"
+    assert forked.run(words, tmp_path, armed).was_killed
+    assert forked.run(words, tmp_path, AN_HOUR_AGO).code == 0
+    assert forked.run([*RUN, f"output.dir={tmp_path / 'whole'}"], tmp_path).code == 0
+    assert fingerprint(tmp_path / "runs") == fingerprint(tmp_path / "whole")
+    runs = load([tmp_path / "runs"])
+    assert list(runs.runs["status"]) == ["finished"]
+    assert list(runs.rounds["round"]) == [1, 2, 3, 4, 5]
+    assert len(find_logs(tmp_path / "runs")) == 2
+    for key in ("time/round_seconds", "time/total_seconds"):
+        assert (runs.rounds[key] >= 0).all()
+    assert runs.rounds["time/total_seconds"].is_monotonic_increasing
+    (shown,) = Store(tmp_path / "runs").look().runs.values()
+    assert shown.log.status == "finished"
+
+
+def test_a_sweep_whose_clock_falls_back_all_the_time(tmp_path: Path, scale: Scale) -> None:
+    if scale(0, 1) == 0:
+        pytest.skip("a sweep: only with --torture")
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}})
+    launched = ["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process"]
+    assert forked.run(launched, tmp_path, BACKWARDS).code == 0
+    entries = entries_of(sweep)
+    assert [entry.state for entry in entries] == ["finished"] * 2
+    assert all((entry.seconds or 0.0) >= 0 for entry in entries)
+    told = forked.run(["sweep", "status", str(sweep.directory)], tmp_path, AN_HOUR_AGO)
+    assert "2/2 done (2 finished), 0 running, 0 left" in told.out
+
+
+def test_two_attempts_in_one_second_keep_their_rounds(tmp_path: Path, scale: Scale) -> None:
+    """W&B names directories by the second: with a clock that stands still a resume gets the killed one's name."""
+    if scale(0, 1) == 0:
+        pytest.skip("two runs: only with --torture")
+    still = f"import time; time.time = lambda: {time.time()!r}\n"
+    words = [*RUN, f"output.dir={tmp_path / 'runs'}"]
+    armed = "from tests.torture.kill_points import arm; arm('server step', 4, 1)"
+    assert forked.run(words, tmp_path, still + armed).was_killed
+    assert forked.run(words, tmp_path, still).code == 0
+    runs = load([tmp_path / "runs"])
+    assert list(runs.runs["status"]) == ["finished"]
+    assert list(runs.rounds["round"]) == [1, 2, 3, 4, 5]

@@ -1,0 +1,153 @@
+"""Any words after any command end in success or in one sentence and exit code 2, and a refusal leaves no file."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import strategies as st
+
+from fl_platform.config import known_keys
+from fl_platform.sweeps.definition import read_sweep
+from fl_platform.sweeps.ledger import Ledger
+from tests.sweeps.small_sweeps import write_sweep
+from tests.synthetic_logs import make_log, write_wandb_file
+from tests.torture.hostile import check_sentence, explore, judge, texts
+
+SMALL = (
+    *("plugins=[]", "data.name=digits", "num_workers=4", "cohort_size=2", "num_rounds=1", "local_steps=1"),
+    *("batch_size=8", "model.name=mlp", "model.width=null", "threads=1", "tracking.mode=disabled"),
+    *("output.dir=runs", "qp.solver=exact", "trainer={enable_progress_bar: false}"),
+)
+"""Last, so that whatever came before them costs little."""
+
+keys = st.sampled_from(
+    [*known_keys(), "algorithm.name", "algorithm.mu", "trainer.devices", "model.options.x", "data", "algorithm", "sed"]
+)
+pairs = st.tuples(keys, texts).map("=".join)
+words = st.one_of(pairs, pairs.map("--".__add__), texts)
+
+
+free = words.map(lambda word: [word])
+places = st.one_of(texts, st.just("/dev/null/x")).filter(lambda text: not text.startswith(("/", "~", "..")))
+
+
+def options(*names: str, of: st.SearchStrategy[str] = texts) -> st.SearchStrategy[list[str]]:
+    """Options with a value, joined with one, or without."""
+    return st.tuples(st.sampled_from(names), of, st.integers(0, 2)).map(
+        lambda drawn: [[drawn[0], drawn[1]], [f"{drawn[0]}={drawn[1]}"], [drawn[0]]][drawn[2]]
+    )
+
+
+def one_of(*lines: str) -> st.SearchStrategy[list[str]]:
+    return st.sampled_from([line.split() for line in lines])
+
+
+LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str, ...]]] = {
+    "run": (
+        ("run",),
+        free | options("--config", "--skip-finished", "--drop-unused", "--continue") | options("--json", of=places),
+        SMALL,
+    ),
+    "run, alone": (("run", "num_rounds=0"), free, ()),
+    "run, to resume": (("run", "--resume"), free, ()),
+    "config": (("config",), free | options("--config") | one_of("--config keys.yaml"), ()),
+    "list": (("list",), free | options("--plugins") | one_of("algorithms", "presets"), ()),
+    "data": (("data",), free | options("--root") | one_of("list", "get", "partition"), ()),
+    "data partition": (("data", "partition"), free | options("--out", of=places), SMALL),
+    "doctor": (("doctor",), free | options("--json"), ()),
+    "sweep": (("sweep",), free | one_of("check", "status", "best", "stop", "generate -x", "run nowhere"), ()),
+    "sweep check": (("sweep", "check"), free | one_of("sweep.yaml"), ()),
+    "sweep status": (("sweep", "status"), free | one_of("sweep.yaml", "launched"), ()),
+    "sweep best": (
+        ("sweep", "best"),
+        free | one_of("sweep.yaml", "launched") | options("--by", "--select-on") | options("--write", of=places),
+        (),
+    ),
+    "sweep generate": (("sweep", "generate"), options("--directory", of=places) | options("-x", "--y"), ()),
+    "sweep run": (("sweep", "run"), free | options("--workers", "--cap", "--retries", "--address"), ("nowhere.yaml",)),
+    "report": (
+        ("report",),
+        options("--source", "--rows", "--columns", "--value", "--where", "--format")
+        | free
+        | one_of("--source logs", "--rows algorithm.name", "all"),
+        (),
+    ),
+    "report, free table": (
+        ("report", "--source", "logs", "--rows", "seed"),
+        options("--columns", "--value", "--where", "--format") | one_of("--where seed=0", "--columns algorithm.name"),
+        (),
+    ),
+    "dashboard": (("dashboard",), free | options("--port", "--no-browser"), ("nowhere",)),
+    "docs": (("docs",), free | options("--root"), ()),
+    "bench": (("bench", "--only", "nothing"), options("--only", "--quick", "--x"), ()),
+    "publish": (
+        ("publish",),
+        free | options("--source", "--title") | one_of("a/b", "--source logs"),
+        ("--offline-out", "out"),
+    ),
+    "demo": (("demo",), free, ()),
+    "no command": ((), free, ()),
+}
+"""Words before, drawn parts, words after."""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a configuration, a sweep, launched once, and some logs."""
+    place = tmp_path / "a" / "b"
+    place.mkdir(parents=True)
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HOME", str(place / "home"))
+    (place / "keys.yaml").write_text(yaml.safe_dump({"seed": 1, "data": {"name": "digits"}}), encoding="utf-8")
+    sweep = read_sweep(write_sweep(place / "sweep.yaml", {"seed": {"values": [0, 1]}}), [])
+    sweep.write_copy(place / "launched")
+    with Ledger(place / "launched") as ledger:
+        assert ledger.entries() == []
+    for seed in range(2):
+        write_wandb_file(place / "logs" / "wandb" / f"run-{seed}" / f"run-{seed}.wandb", make_log(seed=seed))
+    return place
+
+
+def files(place: Path) -> set[Path]:
+    return {path for path in place.rglob("*") if path.is_file() and ".cache" not in path.parts}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_any_words(
+    name: str, here: Path, scale: Callable[[int, int], int], record_property: Callable[[str, object], None]
+) -> None:
+    before, parts, after = LINES[name]
+    codes = {"doctor": (0, 1, 2), "run": (0, 2, 3)}.get(name, (0, 2))
+    present = files(here)
+
+    def check(drawn: list[list[str]]) -> None:
+        words = [*before, *(word for part in drawn for word in part), *after]
+        outcome = judge(*(word.replace("\0", "") for word in words), codes=codes)  # no argument can hold a NUL
+        left = files(here) - present
+        assert not left or outcome.code != 2, f"{words} was refused and left {left}"
+        assert not [path for path in left if "partial" in path.name or path.suffix == ".tmp"]
+        for path in left:
+            path.unlink()
+        shutil.rmtree(here / "runs", ignore_errors=True)
+
+    count = scale(4, 40 if name == "sweep generate" else 500)
+    explore(st.lists(parts, max_size=3), check, count)
+    record_property(f"command lines of {name}", count)
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "sed=1"], ["run", "seed=\x1b[31m"], ["report", "--rows", "x"], ["sweep", "check", "no.yaml"]]
+)
+def test_a_process_says_the_sentence_and_exits_with_2(
+    words: list[str], tmp_path: Path, scale: Callable[[int, int], int]
+) -> None:
+    if words[0] != "run" and not scale(0, 1):
+        pytest.skip("imports for seconds: with --torture")
+    done = subprocess.run([sys.executable, "-m", "fl_platform", *words], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+    check_sentence(tuple(words), done.stderr.decode())
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,278 @@
+"""Damaged and hostile YAML: configurations, sweeps, chosen values, reports, and what a sweep directory holds."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import strategies as st
+
+from fl_platform.config import known_keys
+from fl_platform.reporting.report import FIGURES, TABLES
+from fl_platform.sweeps.definition import read_sweep
+from tests.sweeps.small_sweeps import COMMAND, write_sweep
+from tests.synthetic_logs import make_log, write_wandb_file
+from tests.torture.hostile import damaged, damaged_text, explore, judge, values
+
+Scale = Callable[[int, int], int]
+Note = Callable[[str, object], None]
+
+KEYS = [*known_keys(), "data", "algorithm", "algorithm.name", "algorithm.mu", "trainer.devices", "model.options.a"]
+
+CONFIG = """\
+seed: 3
+data:
+  name: digits
+  dirichlet_omega: 1e-1
+algorithm: {name: gradma, memory_size: 20}
+local_lr: 0.01
+evaluation: {every: 2, targets: [0.5, 0.9]}
+tracking.tags: [a, b]
+trainer: {enable_progress_bar: false}
+"""
+
+SWEEP = """\
+name: small
+description: two seeds of two algorithms
+method: grid
+run_cap: 3
+metric: {name: test/top_accuracy, goal: maximize}
+early_terminate: {type: hyperband, min_iter: 3}
+command: ["${env}", "${interpreter}", -m, fl_platform, run, --skip-finished, "${args_no_hyphens}"]
+parameters:
+  seed: {values: [0, 1]}
+  algorithm.name: {values: [fedavg, scaffold]}
+  local_lr: {value: 0.1}
+  data:
+    parameters:
+      name: {value: digits}
+"""
+
+CHOSEN = """\
+chosen:
+  mnist_w0.1_s10:
+    fedavg:
+      keys: {local_lr: 0.01, server_lr: 1.0}
+      runs: [a, b]
+    gradma:
+      keys:
+        local_lr: 0.1
+        algorithm.momentum_decay: 0.5
+"""
+
+REPORT = """\
+title: Everything
+sources: [../../logs]
+where: {data.name: mnist}
+select: best
+seeds: 2
+tables:
+  - {kind: statistic, name: table1, value: top_accuracy, complete: true}
+  - {kind: target, name: table2, unit: rounds}
+  - {kind: pivot, name: free, rows: [algorithm.name], columns: [seed], value: top_accuracy}
+  - {kind: significance, name: paired, where: {seed: [0, 1]}, title: Pairs}
+  - {kind: paper_table1, name: beside}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def try_texts(text: str, path: Path, count: int, check: Callable[[], None]) -> None:
+    """The text as it is, then damaged in so many ways."""
+    path.write_text(text, encoding="utf-8")
+    check()
+    for number in range(count):
+        path.write_bytes(damaged_text(text, random.Random(number)))
+        try:
+            check()
+        except BaseException as error:
+            error.add_note(f"case {number}: {path.read_bytes()!r}")
+            raise
+
+
+def dumped(content: Any) -> str:
+    return yaml.dump(content, Dumper=yaml.SafeDumper, allow_unicode=True)
+
+
+def mappings(keys: list[str]) -> st.SearchStrategy[dict[Any, Any]]:
+    return st.dictionaries(st.sampled_from(keys) | values.filter(lambda key: isinstance(key, str)), values, max_size=4)
+
+
+# --- configurations ---
+
+
+def test_damaged_configurations(here: Path, scale: Scale, record_property: Note) -> None:
+    count = scale(30, 1500)
+    try_texts(CONFIG, here / "c.yaml", count, lambda: void(judge("config", "--config", "c.yaml")))
+    record_property("damaged --config files", count)
+
+
+def test_hostile_configurations(here: Path, scale: Scale, record_property: Note) -> None:
+    def check(content: dict[Any, Any]) -> None:
+        (here / "c.yaml").write_bytes(dumped(content).encode("utf-8", "surrogatepass"))
+        judge("config", "--config", "c.yaml")
+
+    explore(mappings(KEYS), check, scale(20, 1000))
+    record_property("hostile --config files", scale(20, 1000))
+
+
+def void(_: object) -> None:
+    """For a lambda that must return nothing."""
+
+
+# --- chosen values ---
+
+
+def test_damaged_chosen_values(here: Path, scale: Scale, record_property: Note) -> None:
+    words = ("config", "chosen=c.yaml", "scenario=mnist_w0.1_s10", "algorithm.name=gradma")
+    count = scale(15, 1000)
+    try_texts(CHOSEN, here / "c.yaml", count, lambda: void(judge(*words)))
+    record_property("damaged chosen= files", count)
+
+
+def test_hostile_chosen_values(here: Path, scale: Scale, record_property: Note) -> None:
+    def check(keys: dict[Any, Any]) -> None:
+        content = {"chosen": {"mnist_w0.1_s10": {"gradma": {"keys": keys}}}}
+        (here / "c.yaml").write_bytes(dumped(content).encode("utf-8", "surrogatepass"))
+        judge("config", "chosen=c.yaml", "scenario=mnist_w0.1_s10", "algorithm.name=gradma")
+
+    explore(mappings(KEYS), check, scale(20, 1000))
+    record_property("hostile chosen= files", scale(20, 1000))
+
+
+# --- sweeps ---
+
+
+def test_damaged_sweeps(here: Path, scale: Scale, record_property: Note) -> None:
+    count = scale(20, 1000)
+    try_texts(SWEEP, here / "s.yaml", count, lambda: void(judge("sweep", "check", "s.yaml")))
+    record_property("damaged sweep files", count)
+
+
+def test_hostile_parameters(here: Path, scale: Scale, record_property: Note) -> None:
+    forms = st.fixed_dictionaries(
+        {},
+        optional={
+            "value": values, "values": values | st.lists(values, max_size=3), "min": values, "max": values,
+            "distribution": values | st.sampled_from(["uniform", "q_uniform", "int_uniform", "log_uniform_values"]),
+            "q": values, "mu": values, "sigma": values, "probabilities": values, "parameters": values,
+        },
+    )  # fmt: skip
+
+    def check(drawn: tuple[str, dict[str, Any]]) -> None:
+        method, parameters = drawn
+        content = {"method": method, "command": COMMAND, "parameters": parameters}
+        (here / "s.yaml").write_bytes(dumped(content).encode("utf-8", "surrogatepass"))
+        judge("sweep", "check", "s.yaml")
+
+    parameters = st.dictionaries(st.sampled_from(KEYS), forms | values, max_size=3)
+    explore(st.tuples(st.sampled_from(["grid", "random", "bayes"]), parameters), check, scale(20, 1000))
+    record_property("hostile sweep parameters", scale(20, 1000))
+
+
+@pytest.mark.parametrize("name", ["sweep.yaml", "overrides.json", "ledger.sqlite"])
+def test_damaged_sweep_directories(name: str, here: Path, scale: Scale, record_property: Note) -> None:
+    sweep = read_sweep(write_sweep(here / "s.yaml", {"seed": {"values": [0, 1]}}), ["num_rounds=3"])
+    sweep.write_copy(here / "d")
+    judge("sweep", "status", "d")
+    sound = (here / "d" / name).read_bytes()
+    extras = [b"[1]", b"{}", b"null", json.dumps(["sed=1"]).encode(), b"[" * 5000, b""]
+    for number in range(scale(10, 300)):
+        rng = random.Random(number)
+        (here / "d" / name).write_bytes(extras[number] if number < len(extras) else damaged(sound, rng))
+        judge("sweep", "status", "d")
+        judge("sweep", "best", "d")
+    record_property(f"damaged {name} of a sweep", 2 * scale(10, 300))
+
+
+# --- reports ---
+
+
+@pytest.fixture
+def reports(here: Path) -> Path:
+    for name, level in (("fedavg", 0.7), ("gradma", 0.9)):
+        for seed in range(2):
+            log = make_log(name, seed, level=level, rounds=10)
+            write_wandb_file(here / "logs" / "wandb" / f"run-{log.run_id}" / f"run-{log.run_id}.wandb", log)
+    (here / "reports" / "all").mkdir(parents=True)
+    return here / "reports" / "all"
+
+
+def build(reports: Path) -> None:
+    outcome = judge("report", "all", "--out", "out")
+    out = reports.parents[1] / "out"
+    assert outcome.code or (out / "report.md").is_file()
+    assert not outcome.code or not out.exists(), f"{sorted(out.iterdir())} left: {outcome.err}"
+    shutil.rmtree(out, ignore_errors=True)
+
+
+def test_damaged_reports(reports: Path, scale: Scale, record_property: Note) -> None:
+    count = scale(20, 1000)
+    try_texts(REPORT, reports / "report.yaml", count, lambda: build(reports))
+    record_property("damaged report.yaml files", count)
+
+
+def test_hostile_reports(reports: Path, scale: Scale, record_property: Note) -> None:
+    names = [
+        "kind",
+        "name",
+        "where",
+        "title",
+        "value",
+        "rows",
+        "columns",
+        "select",
+        "seeds",
+        "unit",
+        "grouping",
+        "keys",
+    ]
+    table = st.tuples(st.sampled_from([*TABLES]), mappings(names)).map(lambda drawn: {"kind": drawn[0], **drawn[1]})
+    figure = st.tuples(st.sampled_from([*FIGURES]), mappings(names)).map(lambda drawn: {"kind": drawn[0], **drawn[1]})
+    content = st.fixed_dictionaries(
+        {"sources": st.just(["../../logs"]) | values},
+        optional={
+            "tables": st.lists(table, max_size=2) | values, "figures": st.lists(figure, max_size=1) | values,
+            "title": values, "where": values, "select": values, "seeds": values, "x": values,
+        },
+    )  # fmt: skip
+
+    def check(report: dict[str, Any]) -> None:
+        (reports / "report.yaml").write_bytes(dumped(report).encode("utf-8", "surrogatepass"))
+        build(reports)
+
+    explore(content, check, scale(20, 1000))
+    record_property("hostile report.yaml files", scale(20, 1000))
+
+
+# --- files that are small and want to be large ---
+
+LEVELS = "\n".join(f"b{level}: &b{level} [{', '.join([f'*b{level - 1}'] * 10)}]" for level in range(1, 10))
+BOMBS = {
+    "ten to the ninth": f"b0: &b0 [x, x]\n{LEVELS}\nseed: *b9\n",
+    "in itself": "seed: &a [*a]\n",
+    "deep": "seed: " + "[" * 100_000,
+    "deep in blocks": "seed:\n" + "- " * 50_000 + "x\n",
+    "wide": "seed: [" + "1, " * 2_000_000 + "1]",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_bombs_are_refused(bomb: str, reports: Path, here: Path) -> None:
+    for path in (here / "c.yaml", reports / "report.yaml"):
+        path.write_text(BOMBS[bomb], encoding="utf-8")
+    for words in (
+        ("config", "--config", "c.yaml"),
+        ("config", "chosen=c.yaml", "scenario=mnist_w0.1_s10"),
+        ("sweep", "check", "c.yaml"),
+        ("report", "all"),
+    ):
+        assert judge(*words).code == 2
