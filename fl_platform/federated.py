@@ -25,6 +25,7 @@ from fl_platform.data.image_set import ImageSet
 from fl_platform.data.images import Images
 from fl_platform.data.partition import Partition
 from fl_platform.data.streams import BatchStreams
+from fl_platform.errors import UserError
 from fl_platform.metrics import Scoreboard, class_accuracy
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
@@ -306,9 +307,15 @@ class FederatedModule(L.LightningModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        saved = checkpoint["federated"]
-        self.pool.load_state_dict(saved["pool"])
-        self.streams.load_state_dict(saved["streams"])
-        self.states.load_state_dict(saved["states"])
-        self.scoreboard = Scoreboard(**json.loads(saved["scoreboard"]))
-        self.history = json.loads(saved["history"])
+        try:
+            saved = checkpoint["federated"]
+            self.pool.load_state_dict(saved["pool"])
+            self.streams.load_state_dict(saved["streams"])
+            self.states.load_state_dict(saved["states"])
+            self.scoreboard = Scoreboard(**json.loads(saved["scoreboard"]))
+            self.history = json.loads(saved["history"])
+        except (KeyError, TypeError, IndexError, AttributeError, json.JSONDecodeError) as error:
+            raise UserError(
+                f"the checkpoint does not hold what this version saves ({type(error).__name__}: {error}); "
+                "leave out --continue or --resume to start again"
+            ) from None

@@ -48,9 +48,10 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
                 console="off", silent=True, save_code=False, disable_git=True, x_disable_stats=offline
             ),
         )
-    except wandb.errors.UsageError as error:
+    except wandb.errors.Error as error:  # bad names, a refused key, no answer from the server
         raise UserError(
-            f"W&B refuses tracking.mode={tracking.mode}, tracking.project={tracking.project}: {error}"
+            f"W&B refuses tracking.mode={tracking.mode}, tracking.project={tracking.project}: "
+            f"{' '.join(str(error).split())}; tracking.mode=offline needs no server"
         ) from None
     run.define_metric(keys.ROUND)
     run.define_metric("*", step_metric=keys.ROUND, step_sync=False)

@@ -90,3 +90,16 @@ def test_sweep_trials_are_handed_out_once_each(server: WandbServer, tmp_path: Pa
         beats.append(json.loads(reply["agentHeartbeat"]["commands"]))
     assert [command["args"]["a"]["value"] for beat in beats for command in beat if command["type"] == "run"] == [1, 2]
     assert [[command["type"] for command in beat] for beat in beats] == [["run"], [], ["run"], ["exit"], ["exit"]]
+
+
+def test_a_key_that_the_server_refuses_is_one_sentence(server: WandbServer, tmp_path: Path) -> None:
+    words = ["-m", "fl_platform", "run", "tracking.mode=online", "num_rounds=1", f"output.dir={tmp_path / 'runs'}"]
+    environment = {**server.environment(), "WANDB_API_KEY": "1" * 40}
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "W&B refuses tracking.mode=online" in done.stderr
+    assert "tracking.mode=offline needs no server" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "1" * 40 not in done.stdout + done.stderr
