@@ -11,7 +11,7 @@ from fl_platform.commands import Parser
 from fl_platform.errors import UserError, visible
 from fl_platform.reporting import archive, pivot, render
 from fl_platform.reporting.report import ARCHIVE, build, list_reports, read_report
-from fl_platform.reporting.runs import Runs, merge, read_source, select, to_frames
+from fl_platform.reporting.runs import RUNNING, Runs, merge, read_source, select, to_frames
 from fl_platform.yaml_limits import check_size
 
 _EPILOG = """examples:
@@ -77,6 +77,7 @@ def _build(options: argparse.Namespace) -> int:
     report = read_report(Path("reports"), options.name)
     logs = merge(log for source in options.source or report.source_paths() for log in read_source(source))
     if options.archive:
+        logs = [log for log in logs if log.status != RUNNING]  # an archive has no second look at them
         archive.write(logs, report.directory / ARCHIVE)
     runs = select(to_frames(logs), _conditions(options.where))
     for warning in runs.warnings:

@@ -60,6 +60,8 @@ def _kinds(logs: list[LoggedRun]) -> dict[str, pa.DataType]:
 def _header(log: LoggedRun) -> str:
     values = cache.to_values(log)
     values["source"] = f"{log.run_id} in an archive"  # a path of the machine that wrote it would change the bytes
+    places = [warning.partition(": ") for warning in log.warnings]
+    values["warnings"] = [f"{Path(place).name}{colon}{text}" for place, colon, text in places]
     return json.dumps(values, sort_keys=True)
 
 

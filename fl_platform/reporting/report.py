@@ -18,7 +18,7 @@ The keys of a table or figure are the arguments of the function that ``TABLES`` 
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -205,7 +205,8 @@ def build(report: Report, runs: Runs, out: Path) -> list[Path]:
     texts: dict[Path, str] = {}
     parts: dict[str, Callable[[], str]] = {}
     for item in report.tables:
-        table = item.make(select(runs, item.where), **item.options)
+        table: Table = item.make(select(runs, item.where), **item.options)
+        table = replace(table, title=item.title) if item.title else table
         parts[item.name] = partial(render.markdown, table)
         texts |= {out / f"{item.name}{suffix}": renderer(table) for suffix, renderer in render.FORMATS.values()}
         page.append(render.markdown(table))

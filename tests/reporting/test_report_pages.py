@@ -1,5 +1,6 @@
 """Pages of a report: tables inside hand-written prose; and the table of what runs cost."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,16 @@ def test_cost_counts_every_run_and_its_hours() -> None:
         ["3", "1", "1", "1", "10810", "1.5"],
     ]
     assert table.numbers["runs"].tolist() == [3, 1]
+
+
+def test_an_archive_names_no_directory_and_leaves_out_what_still_runs(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = report_in(tmp_path, SPEC.replace("pages", "#"))
+    damaged = make_log("fedavg", 0)
+    damaged = dataclasses.replace(damaged, warnings=("/home/me/runs/run-7.wandb: a block is damaged",))
+    archive.write([damaged, make_log("fedavg", 1, status="running")], tmp_path / "all.parquet")
+    assert main(["report", "small", "--source", str(tmp_path / "all.parquet"), "--archive"]) == 0
+    kept = archive.read(directory / "runs.parquet")
+    assert [log.status for log in kept] == ["finished"]
+    assert kept[0].warnings == ("run-7.wandb: a block is damaged",)
+    assert b"/home/me" not in (directory / "runs.parquet").read_bytes()
