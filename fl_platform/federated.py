@@ -14,7 +14,6 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fl_platform import keys
@@ -27,17 +26,15 @@ from fl_platform.data.partition import Partition
 from fl_platform.data.streams import BatchStreams
 from fl_platform.errors import UserError
 from fl_platform.metrics import Scoreboard, class_accuracy
-from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
 from fl_platform.workers.cohort import Crew, train_cohort
 from fl_platform.workers.engines import ENGINES, choose_engine
+from fl_platform.workers.evaluation import Scores, evaluate
 from fl_platform.workers.faults import finite_rows, spoil, take
 from fl_platform.workers.pool import WorkerPool
 from fl_platform.workers.ranks import Ranks
 from fl_platform.workers.state import WorkerStates
 from fl_platform.workers.training import Job, LocalResult, LocalTraining
-
-EVALUATION_PIXELS = 800_000  # numbers a forward pass: the activations of the paper's networks stay in the CPU's cache
 
 
 class FederatedModule(L.LightningModule):
@@ -238,49 +235,28 @@ class FederatedModule(L.LightningModule):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         if self.scoreboard.diverged_round is not None or not self.is_due(self.round):
             return
-        loss, correct, total = self.evaluate()
-        self.row[keys.TEST_LOSS] = loss
-        if not math.isfinite(loss):  # an accuracy of such outputs says nothing
+        scores = self.evaluate()
+        self.row[keys.TEST_LOSS] = scores.loss
+        if not math.isfinite(scores.loss):  # an accuracy of such outputs says nothing
             self._diverge()
             return
-        accuracy = float(correct.sum() / total.sum())
-        self.row |= self.scoreboard.evaluated(self.round, accuracy, class_accuracy(correct, total))
+        per_class = class_accuracy(scores.correct, scores.total)
+        self.row |= self.scoreboard.evaluated(self.round, scores.accuracy, per_class)
         for name, params in self.algorithm.also_evaluated(self.global_params).items():
-            loss, correct, total = self.evaluate(params)
-            if math.isfinite(loss):
-                accuracy = float(correct.sum() / total.sum())
-                self.row |= {keys.score_of(name, "loss"): loss, keys.score_of(name, "accuracy"): accuracy}
+            other = self.evaluate(params)
+            if math.isfinite(other.loss):
+                self.row |= {keys.score_of(name, "loss"): other.loss, keys.score_of(name, "accuracy"): other.accuracy}
 
     def is_due(self, round: int) -> bool:
         """Evaluated rounds are the first, every ``evaluation.every`` from it, and the last."""
         every = self.config.evaluation.every or 1
         return (round - 1) % every == 0 or round == self.config.num_rounds or self.trainer.should_stop
 
-    @property
-    def evaluation_batch(self) -> int:
-        """Images a forward pass."""
-        return max(50, EVALUATION_PIXELS // math.prod(self.dataset.shape))
-
-    @torch.no_grad()
-    def evaluate(self, params: Tensor | None = None) -> tuple[float, np.ndarray, np.ndarray]:
-        """Mean loss, and per class the correct and all samples, on the whole test set; by default of what counts."""
+    def evaluate(self, params: Tensor | None = None) -> Scores:
+        """Of the model that counts, or of another, on the whole test set."""
         params = self.algorithm.evaluated_params(self.global_params) if params is None else params
-        images, labels = self.test_images.whole(), self.test_images.all_labels
-        share = self.ranks.share(len(labels))
-        images, labels = images[share], labels[share]
-        weights = self.network.parameters.views(params)
-
-        def forward(chunk: Tensor) -> Tensor:
-            with torch.no_grad():  # known to this thread only
-                return self.network.single(weights, self.global_buffers, chunk, Pass(train=False)).logits
-
-        logits = torch.cat(self.crew.map(forward, torch.split(images, self.evaluation_batch)))
-        hits = labels[logits.argmax(1) == labels]
-        correct, total = (torch.bincount(seen, minlength=self.dataset.num_classes) for seen in (hits, labels))
-        loss = F.cross_entropy(logits, labels, reduction="sum")
-        figures = self.ranks.sum(torch.cat([loss.double().view(1), correct.double(), total.double()])).cpu().numpy()
-        correct_total = figures[1:].reshape(2, -1)
-        return float(figures[0] / correct_total[1].sum()), correct_total[0], correct_total[1]
+        classes = self.dataset.num_classes
+        return evaluate(self.network, params, self.global_buffers, self.test_images, classes, self.crew, self.ranks)
 
     def on_train_epoch_end(self) -> None:
         self.history.append(self.row)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fl_platform.bench.clock import Seconds, in_turns, total
 from fl_platform.federated import FederatedModule
+from fl_platform.workers.evaluation import batch_of
 
 
 def input_shapes(module: nn.Module, x: Tensor) -> list[tuple[nn.Module, torch.Size]]:
@@ -71,7 +72,7 @@ def layer_bound(module: FederatedModule, samples: float, repeats: int) -> Second
     network = module.network.export(module.global_params, module.global_buffers)
     shapes = input_shapes(network.eval(), module.test_images.whole()[:2])
     steps, size = samples / module.config.batch_size, module.config.batch_size
-    chunk = min(module.evaluation_batch, len(module.test_images))
+    chunk = min(batch_of(module.test_images.whole()), len(module.test_images))
     times = []
     for index, (layer, shape) in enumerate(shapes):
         times.append(training_time(layer, shape, size, repeats * 5, index == 0) * steps)

@@ -11,6 +11,7 @@ from fl_platform.bench.layers import layer_bound
 from fl_platform.bench.machine import cores
 from fl_platform.bench.table import Entry, number
 from fl_platform.federated import FederatedModule
+from fl_platform.workers.evaluation import batch_of
 
 ARITHMETIC = ("local steps", "evaluation", "worker QP", "local steps and evaluation")
 
@@ -84,7 +85,8 @@ def omega(quick: bool) -> list[Entry]:
 def evaluation(quick: bool) -> list[Entry]:
     """One evaluation with loss and per-class figures, against a bare forward pass of the same module and images."""
     module = w1(quick).module
-    chunks = torch.split(module.test_images.whole(), module.evaluation_batch)
+    images = module.test_images.whole()
+    chunks = torch.split(images, batch_of(images))
     bare = exported(module)
 
     @torch.no_grad()
