@@ -122,10 +122,7 @@ class LocalRun:
 
 @dataclass(frozen=True)
 class Updates:
-    """What the server receives: ``delta = x_t - x_i`` points downhill, the module subtracts it.
-
-    The next round overwrites the stacks: whoever wants to keep one keeps a copy.
-    """
+    """What the server receives: ``delta = x_t - x_i`` points downhill, the module subtracts it."""
 
     round: int
     workers: np.ndarray

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -27,15 +26,7 @@ class Crew:
         self._idle: SimpleQueue[LocalTraining] = SimpleQueue()
         for training in trainings:
             self._idle.put(training)
-        self._last: LocalResult | None = None
         self._threads = ThreadPoolExecutor(self.size, "crew", torch.set_num_threads, (1,)) if self.size > 1 else None
-
-    def result_for(self, job: Job, widths: Mapping[str, int]) -> LocalResult:
-        """Room for what the cohort ends with: the last round's where it fits, for fresh pages cost a millisecond."""
-        if self._last is None or len(self._last.loss) != len(job.workers):
-            self._last = LocalResult.for_job(job, widths)
-        self._last = replace(self._last, records=Records())
-        return self._last
 
     def map(self, piece: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
         """The pieces in their order."""
@@ -51,7 +42,7 @@ class Crew:
 
 def train_cohort(crew: Crew, job: Job, widths: Mapping[str, int], chunk: int | None, ranks: Ranks) -> LocalResult:
     """Train every worker of the job, ``chunk`` at a time; ``widths`` are the lengths of what each keeps and sends."""
-    result = crew.result_for(job, widths)
+    result = LocalResult.for_job(job, widths)
     if ranks.size > 1:
         for stack in result.stacks:
             stack.zero_()  # gathering adds them up
