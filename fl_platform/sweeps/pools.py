@@ -132,6 +132,8 @@ class InProcessPool:
             for name in own:
                 del os.environ[name]
             os.environ.update(earlier)
+            if trial.config.tracking.mode != "disabled":
+                self._forget_wandb()  # or it would look for this trial's parameters in whatever is run next
         return 0
 
     @staticmethod

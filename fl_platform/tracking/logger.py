@@ -39,7 +39,7 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
             name=f"{config.algorithm['name']}-{config.data.name}-seed{config.seed}-{run_id}",
             id=os.environ.get("WANDB_RUN_ID", run_id),
             resume="allow",
-            dir=config.output.dir,
+            dir=str(Path(config.output.dir).absolute()),  # W&B's service may have been started in another directory
             mode="offline" if offline else "online",
             group=tracking.group or group,
             tags=[config.algorithm["name"], config.data.name, *tracking.tags],

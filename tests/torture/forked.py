@@ -67,7 +67,9 @@ class Server:
     def __init__(self) -> None:
         command = [sys.executable, "-W", "ignore", "-m", "tests.torture.forked"]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        # a W&B service of this process would be shared, and not notice that a client was killed
+        own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True, env=own)
         atexit.register(self._end)
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
