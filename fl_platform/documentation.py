@@ -19,7 +19,7 @@ from fl_platform.errors import UserError
 from fl_platform.generated import renewed
 from fl_platform.options import allowed, default_of
 from fl_platform.reporting.style import algorithm_order, algorithm_style
-from fl_platform.run_directory import write_atomically
+from fl_platform.writing import write_atomically
 
 DOCUMENTS = ("README.md", "docs/algorithms.md")
 RESULTS = {"mnist-results": "docs/algorithms/mnist.csv"}

@@ -15,7 +15,7 @@ import yaml
 from fl_platform import keys
 from fl_platform.checkpoints import newest_valid
 from fl_platform.errors import UserError
-from fl_platform.writing import write_atomically as write_atomically
+from fl_platform.writing import write_atomically
 
 
 class RunDirectory:

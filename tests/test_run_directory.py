@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fl_platform.checkpoints import AtomicCheckpointIO
 from fl_platform.errors import UserError
-from fl_platform.run_directory import RunDirectory, check_writable, json_text, write_atomically
+from fl_platform.run_directory import RunDirectory, check_writable, json_text
+from fl_platform.writing import write_atomically
 
 DONE = {"status": "finished", "test/top_accuracy": 0.5}
 

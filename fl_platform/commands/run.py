@@ -49,7 +49,8 @@ def main(words: list[str]) -> int:
     from fl_platform import keys
     from fl_platform.experiment import resolve, run_id
     from fl_platform.launch import Result, is_first_rank, launch, say
-    from fl_platform.run_directory import RunDirectory, check_writable, json_text, write_atomically
+    from fl_platform.run_directory import RunDirectory, check_writable, json_text
+    from fl_platform.writing import write_atomically
 
     if args.json:
         check_writable(args.json.parent, f"--json {args.json}")

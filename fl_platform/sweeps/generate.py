@@ -17,8 +17,8 @@ import yaml
 from fl_platform import keys
 from fl_platform.algorithms import base
 from fl_platform.config import known_keys
-from fl_platform.run_directory import write_atomically
 from fl_platform.scenarios import scenarios
+from fl_platform.writing import write_atomically
 
 ALGORITHMS = (
     "fedavg", "fedprox", "moon", "fedmlb", "scaffold", "gradma_w",

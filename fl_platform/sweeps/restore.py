@@ -6,7 +6,8 @@ from pathlib import Path
 from fl_platform import keys
 from fl_platform.reporting import archive
 from fl_platform.reporting.runs import ENDED, status_of
-from fl_platform.run_directory import RunDirectory, write_atomically
+from fl_platform.run_directory import RunDirectory
+from fl_platform.writing import write_atomically
 
 
 def restore(source: Path, output: Path) -> tuple[int, int]:
