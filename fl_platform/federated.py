@@ -57,7 +57,7 @@ class FederatedModule(L.LightningModule):
         self.config, self.dataset, self.network = config, dataset, network
         self.placeholder = torch.nn.Parameter(torch.zeros(()))  # DDP refuses a module without parameters
         self._sets = (train_set, test_set)
-        self.sizes = partition.sizes
+        self.sizes, self._all_samples = partition.sizes, int(partition.sizes.sum())
         self.streams = BatchStreams(partition, config.batch_size, config.seed)
         self.pool = WorkerPool(config.num_workers, config.cohort_size, config.availability, config.seed)
         self.scoreboard = Scoreboard(list(config.evaluation.targets or []))
@@ -165,7 +165,9 @@ class FederatedModule(L.LightningModule):
             global_params=self.global_params,
             global_buffers=self.global_buffers,
             buffers=state.pop("running_statistics", self.global_buffers),
-            relative_sizes=torch.from_numpy(self.sizes[workers] / self.sizes.mean()).to(self.global_params),
+            relative_sizes=torch.from_numpy(self.sizes[workers] * len(self.sizes) / self._all_samples).to(
+                self.global_params
+            ),
             state=state,
         )
         chunk = 1 if self.engine == "loop" else self.config.cohort_chunk
@@ -196,7 +198,7 @@ class FederatedModule(L.LightningModule):
             weights=torch.full_like(sizes, 1 / len(workers)) if uniform else sizes / sizes.sum(),
             population_weights=torch.full_like(sizes, 1 / self.config.num_workers)
             if uniform
-            else sizes / float(self.sizes.sum()),
+            else sizes / self._all_samples,
             sent={name: result.outcome[name] for name in self.algorithm.sends},
             global_params=self.global_params,
         )

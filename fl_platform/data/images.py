@@ -33,8 +33,13 @@ class Images:
     def __len__(self) -> int:
         return len(self.all_labels)
 
+    @property
+    def are_augmented(self) -> bool:
+        """Training batches are cropped or flipped."""
+        return bool(self._crop_padding or self._flip)
+
     def labels(self, indices: Tensor) -> Tensor:
-        return self.all_labels[indices]
+        return self.all_labels.take(indices)
 
     def batch(self, indices: Tensor, augment_keys: Tensor | None = None, room: Room = torch.empty) -> Tensor:
         """[..., B, C, H, W] for indices [..., B], written into ``room(shape, dtype=..., device=...)``.
@@ -43,7 +48,7 @@ class Images:
         batch depends on its key and b alone, so neither padding nor the order of workers changes it.
         """
         pixels = self._images.index_select(0, indices.flatten())
-        if augment_keys is not None and (self._crop_padding or self._flip):
+        if augment_keys is not None and self.are_augmented:
             pixels = self._augment(pixels, augment_keys, indices.shape[-1])
         return self._normalise(pixels, room).view(*indices.shape, *pixels.shape[1:])
 

@@ -44,21 +44,17 @@ def _solve(gram: list[list[float]], margin: float) -> Found:
         return UNCHANGED
     q01, q02, q12 = a01 * u0 * u1, a02 * u0 * u2, a12 * u1 * u2
 
-    def slack(z: Three) -> Three:
-        z0, z1, z2 = z
-        return b0 + z0 + q01 * z1 + q02 * z2, b1 + q01 * z0 + z1 + q12 * z2, b2 + q02 * z0 + q12 * z1 + z2
-
     best, least = (0.0, 0.0, 0.0), math.inf
-    for z in _candidates(q01, q02, q12, b0, b1, b2):
-        if -min(z) >= least:
-            continue
-        violation = max(-min(z), -min(slack(z)), EQUALLY_GOOD)
+    for z0, z1, z2 in _candidates(q01, q02, q12, b0, b1, b2):
+        violation = -min(
+            z0, z1, z2, b0 + z0 + q01 * z1 + q02 * z2, b1 + q01 * z0 + z1 + q12 * z2, b2 + q02 * z0 + q12 * z1 + z2
+        )
         if violation < least:
-            best, least = z, violation
-            if violation == EQUALLY_GOOD:
+            best, least = (z0, z1, z2), violation
+            if violation <= EQUALLY_GOOD:
                 break
-    z0, z1, z2 = z = max(best[0], 0.0), max(best[1], 0.0), max(best[2], 0.0)
-    s0, s1, s2 = slack(z)
+    z0, z1, z2 = max(best[0], 0.0), max(best[1], 0.0), max(best[2], 0.0)
+    s0, s1, s2 = b0 + z0 + q01 * z1 + q02 * z2, b1 + q01 * z0 + z1 + q12 * z2, b2 + q02 * z0 + q12 * z1 + z2
     growth = z0 * (b0 + s0 + 2 * margin) + z1 * (b1 + s1 + 2 * margin) + z2 * (b2 + s2 + 2 * margin)
     residual = max(abs(min(z0, s0)), abs(min(z1, s1)), abs(min(z2, s2)))
     active = (z0 != 0) + (z1 != 0) + (z2 != 0)

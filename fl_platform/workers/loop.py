@@ -20,15 +20,18 @@ class SingleObjective(StackedObjective):
     def __init__(self, training: LocalTraining, job: Job, plan: BatchPlan, purpose: str) -> None:
         super().__init__(training, job, plan, purpose)
         indices = self._indices[:, 0, : max(self._widths)]
-        x = training.images.batch(indices, self._all_keys[:, 0], training.image_room)
+        keys = self._all_keys[:, 0] if training.images.are_augmented else None
+        x = training.images.batch(indices, keys, training.image_room)
         # channels last: on a CPU convolutions and pooling take two thirds of the time or less
-        self._all_x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(*indices.shape, *x.shape[2:])
-        self._all_labels = training.images.labels(indices)
+        x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, -1, *x.shape[2:])
+        self._batches = list(zip(x.unbind(), training.images.labels(indices).unsqueeze(1).unbind(), strict=True))
 
     def load(self, step: int) -> None:
+        self._step, self._training_passes = step, 0
+        x, labels = self._batches[step]
         width = self._widths[step]
-        self._keys, self._training_passes = self._all_keys[step], 0
-        self._x, self._labels = self._all_x[step, :width].unsqueeze(0), self._all_labels[step, :width].unsqueeze(0)
+        is_whole = width == labels.shape[1]
+        self._x, self._labels = (x, labels) if is_whole else (x[:, :width], labels[:, :width])
 
     def gradient(
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
@@ -40,11 +43,11 @@ class SingleObjective(StackedObjective):
         self._training_passes += 1
         self.passes += 1
         loss = training.chain.gradient(
-            training.views(params),
+            training.views(params, self._network.parameters),
             self._x[0],
             self._labels[0],
-            into=training.views(room),
-            statistics=self._network.buffers.views(buffers.view(-1)) if updates_statistics else None,
+            into=training.views(room, self._network.parameters),
+            statistics=training.views(buffers, self._network.buffers) if updates_statistics else None,
         )
         return room, loss.view(1)
 

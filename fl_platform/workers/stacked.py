@@ -3,6 +3,8 @@
 Batched products and grouped convolutions through torch.vmap; nothing waits for the device.
 """
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -22,19 +24,27 @@ class StackedObjective(Objective):
     _labels: Tensor  # (S, B)
     _mask: Tensor | None = None  # (S, B), False for padding
     _row_weights: Tensor | None = None  # (S, B), of real rows in a mean
-    _keys: Tensor  # (S,)
 
     def __init__(self, training: LocalTraining, job: Job, plan: BatchPlan, purpose: str) -> None:
         self._training, self._job, self._network = training, job, training.network
         self._widths = plan.counts.max(axis=1).tolist()  # each step's batches are padded to the longest among them
-        self._all_keys = training.keys(plan, job, purpose)
+        self._plan, self._purpose = plan, purpose
         device = training.images.device
         self._indices, self._counts = (torch.from_numpy(array).to(device) for array in (plan.indices, plan.counts))
-        self._training_passes = 0
+        self._step = self._training_passes = 0
+
+    @cached_property
+    def _all_keys(self) -> Tensor:
+        """(steps, S); a perceptron without dropout never asks for them."""
+        return self._training.keys(self._plan, self._job, self._purpose)
+
+    @property
+    def _keys(self) -> Tensor:
+        return self._all_keys[self._step]
 
     def load(self, step: int) -> None:
         indices, counts = self._indices[step, :, : self._widths[step]], self._counts[step, :, None]
-        self._keys, self._training_passes = self._all_keys[step], 0
+        self._step, self._training_passes = step, 0
         self._x = self._training.images.batch(indices, self._keys)
         self._labels = self._training.images.labels(indices)
         # always masked: vmap's own BatchNorm would not update the running statistics of a stack

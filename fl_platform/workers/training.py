@@ -15,7 +15,7 @@ from torch import Tensor
 from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
-from fl_platform.flat import Stack, Vector
+from fl_platform.flat import Layout, Stack, Vector
 from fl_platform.models.chain import Chain
 from fl_platform.models.network import Network, Weights
 from fl_platform.seeding import stream_keys
@@ -215,12 +215,12 @@ class LocalTraining:
             self._leaves[key] = views
         return views
 
-    def views(self, params: Stack | Vector) -> Weights:
-        """Each parameter of a single worker; those of scratch stacks are made once."""
-        key = params.data_ptr()
+    def views(self, flat: Stack | Vector, layout: Layout) -> Weights:
+        """Each parameter or buffer of a single worker; those of scratch stacks are made once."""
+        key = flat.data_ptr()
         if key in self._views:
             return self._views[key]
-        views = self.network.parameters.views(params.view(-1))
+        views = layout.views(flat.view(-1))
         if self._is_room(key):
             self._views[key] = views
         return views
