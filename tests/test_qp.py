@@ -13,7 +13,7 @@ from torch import Tensor
 from fl_platform.errors import UserError
 from fl_platform.qp import QPError, project, project_stack, solve
 from fl_platform.qp.host import enumerate_on_host
-from fl_platform.qp.projection import enumerate_on_device, stack_gram
+from fl_platform.qp.projection import combine_on_device, combine_on_host, enumerate_on_device, stack_gram
 
 KINDS = ("random", "duplicate", "opposite", "zero", "collinear", "nearly_parallel", "scales", "grid")
 
@@ -229,6 +229,21 @@ def test_zero_vectors_and_zero_anchors_are_left_alone(count):
     zero, vector = torch.zeros(4), torch.tensor([1.0, -2.0, 3.0, 0.0])
     assert torch.equal(project(zero, torch.randn(count, 4)).vectors, zero)
     assert torch.equal(project(vector, torch.zeros(count, 4)).vectors, vector)
+
+
+@pytest.mark.parametrize("combine", [combine_on_host, combine_on_device])
+def test_anchors_near_the_smallest_float_do_not_overflow(combine):
+    generator = torch.Generator().manual_seed(0)
+    vector, other = torch.randn(2, 1, 12, generator=generator)
+    tiny = -1e-42 * vector + 1e-43 * other  # denormal in float32
+    columns, segments = [vector, tiny, other - vector], [(0, 12)]
+    figures = enumerate_on_host(stack_gram(columns, segments), 0.0)
+    found = combine(columns, figures["multipliers"][..., :2], segments)
+    expected = project(vector.double(), torch.stack([tiny, other - vector], 1).double()).vectors
+    assert figures["multipliers"].max() > torch.finfo(torch.float32).max
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    in_float32 = project(vector, torch.stack([tiny, other - vector], 1)).vectors
+    torch.testing.assert_close(in_float32.double(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_many_anchors_in_few_and_many_dimensions():

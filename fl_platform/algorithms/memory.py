@@ -17,7 +17,7 @@ from fl_platform.algorithms.policies import Slots, get_policy
 from fl_platform.errors import UserError
 from fl_platform.qp import Projection, solve
 from fl_platform.qp.dual import EXACT_GRAM
-from fl_platform.qp.projection import Segments, check_segments
+from fl_platform.qp.projection import LIFT, Segments, check_segments
 from fl_platform.seeding import generator
 
 SMALLEST_SCALE = 1e-120
@@ -173,13 +173,20 @@ class GradientMemory:
             resolution=self._resolution(),
             on_failure=on_failure,
         )
-        weights = (solution.multipliers * scale).to(self.rows)
         projected = vector.clone()
         for index, (start, stop) in enumerate(self.segments):
             if bool((solution.multipliers[index] != 0).any()):
-                correction = weights[index] @ self.rows[:used, start:stop]
+                correction = self._combined(solution.multipliers[index] * scale, start, stop)
                 projected[start:stop] += correction.to(vector)
         return Projection(vectors=projected, **vars(solution))
+
+    def _combined(self, weights: Tensor, start: int, stop: int) -> Tensor:
+        """The weighted sum of a segment of all rows; those that are nearly zero are lifted first."""
+        is_short = weights.abs() > LIFT
+        total = torch.where(is_short, 0.0, weights).to(self.rows) @ self.rows[: len(weights), start:stop]
+        for slot in torch.nonzero(is_short).flatten().tolist():
+            total += self.rows[slot, start:stop] * LIFT * float(weights[slot] / LIFT)
+        return total
 
     def _resolution(self) -> Tensor:
         exact = self.rows.dtype == torch.float64

@@ -18,6 +18,10 @@ Segments = Sequence[tuple[int, int]]
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Elements converted to float64 at a time: on a CPU they stay in its cache, on a GPU few launches matter more."""
 
+LIFT = 2.0**100
+"""Multipliers beyond this belong to anchors near float32's smallest numbers, such as the gradient of a bias before
+BatchNorm, which is round-off: the multiplier is divided and the anchor multiplied by it, or float32 would overflow."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Projection(Solution):
@@ -60,8 +64,8 @@ def project(
     )
     pieces = []
     for index, (start, stop) in enumerate(segments):
-        multipliers = solution.multipliers[..., index, :].to(vector.dtype).unsqueeze(-2)
-        correction = (multipliers @ anchors[..., start:stop]).squeeze(-2)
+        multipliers = solution.multipliers[..., index, :].unsqueeze(-2)
+        correction = (multipliers @ anchors[..., start:stop].double()).squeeze(-2).to(vector.dtype)
         before = vector[..., start:stop]
         pieces.append(torch.where((multipliers != 0).any(-1), before + correction, before))
     return Projection(vectors=torch.cat(pieces, dim=-1), **vars(solution))
@@ -129,7 +133,9 @@ def combine_on_host(columns: Sequence[Tensor], multipliers: Tensor, segments: Se
         for (start, stop), weights in zip(segments, per_segment, strict=True):
             for anchor, weight in zip(anchors, weights, strict=True):
                 if weight:
-                    projected[row, start:stop].add_(anchor[row, start:stop], alpha=weight)
+                    lift = LIFT if abs(weight) > LIFT else 1
+                    piece = anchor[row, start:stop] if lift == 1 else anchor[row, start:stop] * lift
+                    projected[row, start:stop].add_(piece, alpha=weight / lift)
     return projected
 
 
@@ -137,10 +143,11 @@ def combine_on_device(columns: Sequence[Tensor], multipliers: Tensor, segments: 
     """The same without reading a value; exactly the vector, even the sign of zeros, where every z_k is 0."""
     vector, *anchors = columns
     projected = vector.clone()
-    weights = multipliers.to(vector.dtype)
+    lift = torch.where(multipliers.abs() > LIFT, LIFT, 1.0)
+    weights, lift = (multipliers / lift).to(vector.dtype), lift.to(vector.dtype)
     for segment, (start, stop) in enumerate(segments):
         before, after = vector[:, start:stop], projected[:, start:stop]
         for k, anchor in enumerate(anchors):
-            after.addcmul_(weights[:, segment, k, None], anchor[:, start:stop])
+            after.addcmul_(weights[:, segment, k, None], anchor[:, start:stop] * lift[:, segment, k, None])
         torch.where((multipliers[:, segment] != 0).any(-1, keepdim=True), after, before, out=after)
     return projected

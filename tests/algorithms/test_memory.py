@@ -287,6 +287,19 @@ def test_an_empty_memory_leaves_the_vector_alone():
     assert torch.equal(make_memory(3).project(vector).vectors, vector)
 
 
+def test_updates_of_round_off_are_directions_like_any_other():
+    """The gradient of a bias before BatchNorm is round-off, now and then near the smallest float32: no overflow."""
+    memory = make_memory(2, dtype=torch.float32)
+    memory.admit([0, 1])
+    deltas = torch.randn(2, DIMENSION, generator=torch.Generator().manual_seed(0))
+    lengths = torch.tensor([[1e-41], [1.0]])
+    memory.update([0, 1], deltas * lengths)
+    vector = -deltas.sum(0)
+    stored = memory.rows.double()  # with their few bits: what is projected onto
+    expected = project(vector.double(), stored).vectors
+    torch.testing.assert_close(memory.project(vector).vectors.double(), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_bad_numbers_are_not_hidden(bad):
     memory = make_memory(2)
