@@ -1,4 +1,4 @@
-"""The gradient of a chain of linear layers, ReLU and BatchNorm written out, for one worker at a time.
+"""A chain of linear layers, ReLU and BatchNorm written out: the gradient of one worker, and evaluation.
 
 Autograd's nodes, the copies of its results and nn.Module's calls cost as much as a third of the products of a small
 perceptron. Here the same kernels, with the same bits, write straight into the flat gradient.
@@ -34,12 +34,18 @@ class Linear:
 
         return torch.addmm(weights[self.bias], x, weight.t()), backward
 
+    def infer(self, x: Tensor, weights: Weights, statistics: Weights) -> Tensor:
+        return torch.addmm(weights[self.bias], x, weights[self.weight].t())
+
 
 @dataclass(frozen=True)
 class ReLU:
     def forward(self, x: Tensor, weights: Weights, statistics: Weights | None) -> tuple[Tensor, Backward]:
         y = x.relu_()
         return y, lambda gradient, into: torch.ops.aten.threshold_backward(gradient, y, 0)
+
+    def infer(self, x: Tensor, weights: Weights, statistics: Weights) -> Tensor:
+        return x.relu_()
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,10 @@ class Norm:
             return before  # type: ignore[no-any-return]
 
         return y, backward
+
+    def infer(self, x: Tensor, weights: Weights, statistics: Weights) -> Tensor:
+        mean, variance = statistics[self.mean], statistics[self.variance]
+        return F.batch_norm(x, mean, variance, weights[self.weight], weights[self.bias], eps=self.layer.eps)
 
 
 Layer = Linear | ReLU | Norm
@@ -116,6 +126,13 @@ class Chain:
             elif not isinstance(module, nn.Flatten | nn.Identity | Features):
                 return None
         return Chain(layers) if layers and all(isinstance(end, Linear) for end in (layers[0], layers[-1])) else None
+
+    def logits(self, weights: Weights, statistics: Weights, x: Tensor) -> Tensor:
+        """Of a model that is evaluated; outside of autograd."""
+        x = x.flatten(1)
+        for layer in self._layers:
+            x = layer.infer(x, weights, statistics)
+        return x
 
     def gradient(
         self, weights: Weights, x: Tensor, labels: Tensor, into: Weights, statistics: Weights | None

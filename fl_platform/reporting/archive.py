@@ -30,6 +30,7 @@ def write(logs: Iterable[LoggedRun], path: Path) -> None:
     kinds = _kinds(ordered)
     for name, kind in sorted(kinds.items()):
         columns[name] = pa.array([_column(log, name) for log in ordered], pa.list_(kind))
+    # bytes of equal rank side by side: exponents resemble each other, and the file is a third smaller
     by_bytes = {name for name, kind in kinds.items() if pa.types.is_floating(kind)} - _FEW_VALUES
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,9 +43,7 @@ def write(logs: Iterable[LoggedRun], path: Path) -> None:
             compression_level=12,
             row_group_size=256,
             use_dictionary=[_stored(name) for name in columns if name not in by_bytes],
-            use_byte_stream_split=[
-                _stored(name) for name in by_bytes
-            ],  # a third smaller: exponents resemble each other
+            use_byte_stream_split=[_stored(name) for name in by_bytes],
             write_page_checksum=True,
             write_statistics=False,
         )

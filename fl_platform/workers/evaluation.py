@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fl_platform.data.images import Images
 from fl_platform.flat import Vector
+from fl_platform.models.chain import Chain
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
 from fl_platform.workers.cohort import Crew
@@ -40,10 +41,12 @@ def evaluate(
 ) -> Scores:
     share = ranks.share(len(images))
     pixels, labels = images.whole()[share], images.all_labels[share]
-    weights = network.parameters.views(params)
+    weights, statistics, chain = network.parameters.views(params), network.buffers.views(buffers), Chain.of(network)
 
     def forward(chunk: Tensor) -> Tensor:
         with torch.no_grad():  # known to this thread only
+            if chain is not None:
+                return chain.logits(weights, statistics, chunk)
             return network.single(weights, buffers, chunk, Pass(train=False)).logits
 
     logits = torch.cat(crew.map(forward, torch.split(pixels, batch_of(pixels))))

@@ -49,6 +49,21 @@ def test_gradient_loss_and_statistics_have_autograds_bits(norm, updates_statisti
     assert torch.equal(buffers, network.initial_buffers) == (norm == "none" or not updates_statistics)
 
 
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_an_evaluated_model_has_the_bits_of_its_modules(norm):
+    network, draw = mlp(norm, torch.float32), torch.Generator().manual_seed(5)
+    chain = Chain.of(network)
+    assert chain is not None
+    flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw)
+    buffers = network.initial_buffers + torch.rand(network.buffers.dim, generator=draw)
+    x = torch.randn(9, 1, 6, 5, generator=draw)
+    weights, before = network.parameters.views(flat), x.clone()
+    expected = network.single(weights, buffers, x, Pass(train=False)).logits
+    with torch.no_grad():
+        assert torch.equal(chain.logits(weights, network.buffers.views(buffers), x), expected)
+    assert torch.equal(x, before)
+
+
 @pytest.mark.parametrize(
     "module",
     [
