@@ -151,6 +151,19 @@ class FederatedModule(L.LightningModule):
 
     def _federated_round(self, workers: np.ndarray) -> None:
         self.algorithm.begin_round(workers, self.round)
+        result = self._train(workers)
+        faulty = spoil(result, self.config.faults, self.config.seed, self.round)
+        if self.config.faults.kind != "none":
+            self.row[keys.FAULTY_WORKERS] = faulty
+        if self.config.faults.reject_nonfinite:
+            rows = finite_rows(result)
+            self.row[keys.REJECTED_WORKERS] = len(workers) - len(rows)
+            workers, result = workers[rows], take(result, rows)
+        if len(workers):
+            self._server_step(workers, result)
+
+    def _train(self, workers: np.ndarray) -> LocalResult:
+        """Local training of the cohort; what the workers started from is let go before the server's step."""
         given = {
             "global_params": self.global_params,
             "global_buffers": self.global_buffers,
@@ -171,16 +184,7 @@ class FederatedModule(L.LightningModule):
             state=state,
         )
         chunk = 1 if self.engine == "loop" else self.config.cohort_chunk
-        result = train_cohort(self.crew, job, self._widths(), chunk, self.ranks)
-        faulty = spoil(result, self.config.faults, self.config.seed, self.round)
-        if self.config.faults.kind != "none":
-            self.row[keys.FAULTY_WORKERS] = faulty
-        if self.config.faults.reject_nonfinite:
-            rows = finite_rows(result)
-            self.row[keys.REJECTED_WORKERS] = len(workers) - len(rows)
-            workers, result = workers[rows], take(result, rows)
-        if len(workers):
-            self._server_step(workers, result)
+        return train_cohort(self.crew, job, self._widths(), chunk, self.ranks)
 
     def _widths(self) -> dict[str, int]:
         """Length of what a worker keeps and sends, by name."""

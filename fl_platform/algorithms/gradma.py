@@ -142,9 +142,7 @@ class ProjectedServer(SlowMomentum):
             on_failure="keep",
         )
         before = torch.linalg.vector_norm(momentum)
-        self.momentum = (
-            self._ranks.whole(found.vectors, self._share, len(momentum)) if self._is_shared else found.vectors
-        )
+        self.momentum = self._ranks.whole(found.vectors, len(momentum)) if self._is_shared else found.vectors
         self._figures = {
             keys.QP_SERVER_ACTIVE: float(found.active.double().mean()),
             keys.QP_SERVER_RATIO: float(torch.linalg.vector_norm(self.momentum) / before),
@@ -158,7 +156,7 @@ class ProjectedServer(SlowMomentum):
         """The whole memory, whichever ranks hold it, so that any number of ranks can resume."""
         saved = super().state_dict()
         if self.memory and self._is_shared:
-            columns = self._ranks.whole(saved["memory"]["rows"].mT, self._share, len(self.momentum))
+            columns = self._ranks.whole(saved["memory"]["rows"].mT, len(self.momentum))
             saved["memory"] = {**saved["memory"], "rows": columns.mT.contiguous()}
         return saved
 

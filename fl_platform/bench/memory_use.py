@@ -44,9 +44,10 @@ def peak_of(words: list[str]) -> int:
 
 
 def tensors(state: Any) -> list[Tensor]:
-    """Every tensor in nested dictionaries."""
-    if isinstance(state, dict):
-        return [tensor for value in state.values() for tensor in tensors(value)]
+    """Every tensor in nested dictionaries and lists."""
+    if isinstance(state, dict | list):
+        parts = state.values() if isinstance(state, dict) else state
+        return [tensor for value in parts for tensor in tensors(value)]
     return [state] if isinstance(state, Tensor) else []
 
 

@@ -43,9 +43,6 @@ class Crew:
 def train_cohort(crew: Crew, job: Job, widths: Mapping[str, int], chunk: int | None, ranks: Ranks) -> LocalResult:
     """Train every worker of the job, ``chunk`` at a time; ``widths`` are the lengths of what each keeps and sends."""
     result = LocalResult.for_job(job, widths)
-    if ranks.size > 1:
-        for stack in result.stacks:
-            stack.zero_()  # gathering adds them up
     share = ranks.share(len(job.workers))
     step = chunk or len(job.workers)
     pieces = [slice(start, min(start + step, share.stop)) for start in range(share.start, share.stop, step)]
@@ -57,9 +54,9 @@ def train_cohort(crew: Crew, job: Job, widths: Mapping[str, int], chunk: int | N
 
 
 def gather(result: LocalResult, ranks: Ranks) -> None:
-    """Every rank's rows on every rank: each row is zero on all ranks but one, and adding zeros changes no bit."""
+    """Every rank's rows on every rank."""
     for stack in result.stacks:
-        ranks.sum(stack)
+        ranks.exchange(stack)
     records = Records()
     for found in ranks.collect(result.records):
         assert isinstance(found, Records)

@@ -19,19 +19,31 @@ class Ranks:
         """The consecutive rows of ``count`` that are this rank's."""
         return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
+    def exchange(self, stack: Tensor) -> None:
+        """Every rank's share of the rows on every rank, in place: each row travels once."""
+        shares = [stack[Ranks(source, self.size).share(len(stack))] for source in range(self.size)]
+        works = [
+            torch.distributed.broadcast(rows, source, async_op=True)
+            for source, rows in enumerate(shares)
+            if rows.numel()
+        ]
+        for work in works:
+            work.wait()
+
     def sum(self, tensor: Tensor) -> Tensor:
         """The tensor summed over ranks, in place."""
         if self.size > 1:
             torch.distributed.all_reduce(tensor)
         return tensor
 
-    def whole(self, part: Tensor, rows: slice, count: int) -> Tensor:
-        """All ranks' rows in their places. Zeros are summed with values, which changes no bit of them."""
+    def whole(self, part: Tensor, count: int) -> Tensor:
+        """All ranks' shares of ``count`` rows in their places."""
         if self.size == 1:
             return part
-        full = part.new_zeros(count, *part.shape[1:])
-        full[rows] = part
-        return self.sum(full)
+        full = part.new_empty(count, *part.shape[1:])
+        full[self.share(count)] = part
+        self.exchange(full)
+        return full
 
     def collect(self, value: object) -> list[object]:
         """Every rank's (small) object, in rank order."""
