@@ -14,6 +14,14 @@ from torch import Tensor, nn
 from fl_platform.models.layers import BatchNorm, Features
 from fl_platform.models.network import Network, Weights
 
+# The overloads themselves: looking them up by their arguments costs as much as a small kernel.
+threshold_backward = torch.ops.aten.threshold_backward.default
+native_batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
+nll_loss_forward = torch.ops.aten.nll_loss_forward.default
+nll_loss_backward = torch.ops.aten.nll_loss_backward.default
+log_softmax_backward = torch.ops.aten._log_softmax_backward_data.default
+MEAN, NO_LABEL = 1, -100  # of the loss: its reduction, and the label it would leave out
+
 Backward = Callable[[Tensor, Weights], Tensor | None]
 """(gradient of the output, where the parameters' gradients go) -> gradient of the input, if anyone needs it."""
 
@@ -32,17 +40,17 @@ class Linear:
             torch.sum(gradient, 0, out=into[self.bias])
             return None if self.is_first else torch.mm(gradient, weight)
 
-        return torch.addmm(weights[self.bias], x, weight.t()), backward
+        return F.linear(x, weight, weights[self.bias]), backward
 
     def infer(self, x: Tensor, weights: Weights, statistics: Weights) -> Tensor:
-        return torch.addmm(weights[self.bias], x, weights[self.weight].t())
+        return F.linear(x, weights[self.weight], weights[self.bias])
 
 
 @dataclass(frozen=True)
 class ReLU:
     def forward(self, x: Tensor, weights: Weights, statistics: Weights | None) -> tuple[Tensor, Backward]:
         y = x.relu_()
-        return y, lambda gradient, into: torch.ops.aten.threshold_backward(gradient, y, 0)
+        return y, lambda gradient, into: threshold_backward(gradient, y, 0)
 
     def infer(self, x: Tensor, weights: Weights, statistics: Weights) -> Tensor:
         return x.relu_()
@@ -64,7 +72,7 @@ class Norm:
         )
 
         def backward(gradient: Tensor, into: Weights) -> Tensor:
-            before, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
+            before, weight_gradient, bias_gradient = native_batch_norm_backward(
                 gradient, x, weight, mean, variance, batch_mean, batch_scale, True, eps, [True, True, True]
             )
             into[self.weight].copy_(weight_gradient)
@@ -143,10 +151,12 @@ class Chain:
             x, backward = layer.forward(x, weights, statistics)
             backwards.append(backward)
         log_probabilities = torch.log_softmax(x, 1)
-        loss = F.nll_loss(log_probabilities, labels)
-        targets = torch.zeros_like(x).scatter_(1, labels.unsqueeze(1), -1 / len(labels))
-        gradient: Tensor | None = torch.ops.aten._log_softmax_backward_data(targets, log_probabilities, 1, x.dtype)
+        loss, total = nll_loss_forward(log_probabilities, labels, None, MEAN, NO_LABEL)
+        gradient: Tensor | None = nll_loss_backward(
+            torch.ones_like(loss), log_probabilities, labels, None, MEAN, NO_LABEL, total
+        )
+        gradient = log_softmax_backward(gradient, log_probabilities, 1, x.dtype)
         for backward in reversed(backwards):
             assert gradient is not None
             gradient = backward(gradient, into)
-        return loss
+        return loss  # type: ignore[no-any-return]
