@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,20 @@ def read_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
     ):
         if not isinstance(config.get(key), kind):
             raise UserError(f"{path}: {key}={config.get(key)} is not allowed; it must be {wanted}")
+    for key in all_keys(config):
+        if not isinstance(key, str):
+            raise UserError(f"{path}: the key {key} is not text; put it in quotes if it is meant to be")
     words = overrides or []
     parse_words(words)
     return Sweep(path, config, tuple(words))
+
+
+def all_keys(value: Any) -> Iterator[Any]:
+    """The keys of nested mappings and lists."""
+    if isinstance(value, dict):
+        yield from value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from all_keys(part)
 
 
 def find_sweep(target: Path, overrides: list[str] | None = None) -> tuple[Sweep, Path]:

@@ -29,6 +29,7 @@ def problems(directory: Path, parameters: dict[str, Any], **content: Any) -> lis
         ),
         (SEED, {"run_cap": 0}, "run_cap=0 is not allowed; it must be a whole number >= 1"),
         ({}, {}, "parameters={} is empty"),
+        ({"preset": {"value": {"": 1, False: 2}}}, {}, "the key False is not text; put it in quotes"),
         (
             {"seed": [1, 2]},
             {},
