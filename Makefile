@@ -29,7 +29,7 @@ test: lint ## lint, then every test: what CI runs
 	$(BIN)/python -m pytest -n 2
 
 torture: $(VENV)/dev.stamp ## kills, full disks, broken files, hostile input, many times; minutes (docs/reliability.md)
-	$(BIN)/python -m pytest -n 2 tests/torture --torture
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/torture --torture
 
 lint: $(VENV)/dev.stamp ## ruff (rules and format) and mypy --strict
 	$(BIN)/ruff check .

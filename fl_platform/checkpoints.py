@@ -37,12 +37,16 @@ class AtomicCheckpointIO(CheckpointIO):
                     raise cause_of(error) from None
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(partial, directory / f"round-{checkpoint['epoch'] + 1:06d}-{digest(partial)}.ckpt")
+            saved = directory / f"round-{checkpoint['epoch'] + 1:06d}-{digest(partial)}.ckpt"
+            os.replace(partial, saved)
         finally:
             partial.unlink(missing_ok=True)
         sync_directory(directory)
-        for _, old in sorted_checkpoints(directory)[KEPT:]:
-            old.unlink(missing_ok=True)
+        found = sorted_checkpoints(directory)
+        earlier = [path for round, path in found if round <= checkpoint["epoch"]]
+        for _, path in found:
+            if path not in (saved, *earlier[: KEPT - 1]):  # too old, or damaged and written again
+                path.unlink(missing_ok=True)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         return load(Path(path))

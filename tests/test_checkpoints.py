@@ -113,6 +113,17 @@ def test_saving_replaces_the_oldest(saved):
     assert AtomicCheckpointIO().load_checkpoint(newest_valid(saved)) == {"epoch": 5}
 
 
+@pytest.mark.parametrize("digest", ["0" * 16, "f" * 16])
+def test_what_replaces_a_damaged_one_is_kept_with_the_one_before(digest, saved):
+    """A damaged file has the round of its replacement: which of the two goes must not hang on their names."""
+    [(_, newest), (_, before)] = sorted_checkpoints(saved)
+    newest.rename(saved / f"round-000005-{digest}.ckpt")
+    AtomicCheckpointIO().save_checkpoint({"epoch": 4}, saved)
+    replaced = newest_valid(saved)
+    assert AtomicCheckpointIO().load_checkpoint(replaced) == {"epoch": 4}
+    assert {path for _, path in sorted_checkpoints(saved)} == {replaced, before}
+
+
 def test_resuming_from_the_one_before_the_newest_gives_equal_bits(saved):
     config = make_config("num_rounds=5", "local_steps=1", "algorithm.name=scaffold")
     whole = train(config)

@@ -2,17 +2,22 @@
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import wandb
 from lightning.pytorch.loggers import WandbLogger
+from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
 
 from fl_platform import keys
 from fl_platform.config import Config, to_dict
 from fl_platform.errors import UserError
+from fl_platform.tracking import wandb_file
 from fl_platform.tracking.identity import provenance
+
+MOST_SECONDS_TO_WRITE = 3.0
 
 
 def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
@@ -31,13 +36,14 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
     logging.raiseExceptions = False  # on a full disk W&B's debug log would print a traceback a line
     Path(config.output.dir).mkdir(parents=True, exist_ok=True)
     offline = tracking.mode == "offline"
+    wandb_id = os.environ.get("WANDB_RUN_ID", run_id)
     try:
         # not by WandbLogger, which passes a setting that wandb warns of and makes trainer/global_step the x axis
         run = wandb.init(
             project=tracking.project,
             entity=tracking.entity,
             name=f"{config.algorithm['name']}-{config.data.name}-seed{config.seed}-{run_id}",
-            id=os.environ.get("WANDB_RUN_ID", run_id),
+            id=wandb_id,
             resume="allow",
             dir=str(Path(config.output.dir).absolute()),  # W&B's service may have been started in another directory
             mode="offline" if offline else "online",
@@ -52,6 +58,11 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
         raise UserError(
             f"W&B refuses tracking.mode={tracking.mode}, tracking.project={tracking.project}: "
             f"{' '.join(str(error).split())}; tracking.mode=offline needs no server"
+        ) from None
+    except ServerResponseError as error:  # of W&B's local service, when another process that shares it has the run
+        raise UserError(
+            f"W&B refuses run {wandb_id}: {error}; wait for the process that has it or stop it, "
+            "or unset WANDB_SERVICE to not share its W&B service"
         ) from None
     run.define_metric(keys.ROUND)
     run.define_metric("*", step_metric=keys.ROUND, step_sync=False)
@@ -83,4 +94,13 @@ def close_logger(logger: WandbLogger, summary: dict[str, Any], exit_code: int) -
     run.summary.update(summary)
     directory = Path(run.settings.sync_dir)
     run.finish(exit_code=exit_code)
+    wait_until_written(directory)
     return directory
+
+
+def wait_until_written(directory: Path) -> None:
+    """W&B's service may still be writing when a run is finished: a report right after it would call it crashed."""
+    deadline = time.monotonic() + MOST_SECONDS_TO_WRITE  # on a full disk the end is never written
+    for log in directory.glob("run-*.wandb"):
+        while wandb_file.read(log).exit_code is None and time.monotonic() < deadline:
+            time.sleep(0.01)

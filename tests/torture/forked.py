@@ -6,6 +6,7 @@ The child calls ``fl_platform.cli.main`` and leaves as an interpreter leaves; on
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -109,6 +110,8 @@ IMPORTED = (
 def serve() -> None:
     for name in IMPORTED:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # or every child would look through all that was imported, and copy it by looking
     answers = os.fdopen(os.dup(1), "w")
     statuses: dict[int, int] = {}
     for line in sys.stdin:

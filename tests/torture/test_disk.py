@@ -1,30 +1,29 @@
-"""Full disks, places that may not be written, clocks that jump: one sentence, an exit code, and nothing is lost."""
+"""Full disks and places that may not be written: one sentence, an exit code, and nothing is lost."""
 
-import json
+import contextlib
+import functools
 import os
 import shutil
 import subprocess
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fl_platform.checkpoints import is_valid, newest_valid
-from fl_platform.dashboard.store import Store
-from fl_platform.reporting.runs import find_logs, load
+from fl_platform.reporting.runs import load
 from tests.sweeps.small_sweeps import entries_of, quick_sweep
 from tests.torture import forked
+from tests.torture.small_run import RUN, fingerprint
 
 Scale = Callable[[int, int], int]
 Record = Callable[[str, object], None]
 Mount = Callable[[str], Path]
 
-RUN = [
-    "run", "--continue", "data.name=digits", "model.name=mlp", "num_workers=10", "cohort_size=2", "local_steps=1",
-    "num_rounds=5", "checkpoint.every=1", "algorithm.name=scaffold",
-]  # fmt: skip
 REPORT = """
 title: small
 sources: [runs]
@@ -72,11 +71,6 @@ def sentence(ended: forked.Ended, *parts: str) -> None:
 
 def partial_files(place: Path) -> list[Path]:
     return [path for path in place.rglob(".*") if path.name.startswith((".partial", ".result", ".config"))]
-
-
-def fingerprint(output: Path) -> str:
-    (result,) = output.glob("*/result.json")
-    return str(json.loads(result.read_text())["fingerprint"])
 
 
 # --- full disks ---
@@ -165,6 +159,53 @@ def test_a_report_on_a_full_disk_leaves_whole_files_or_none(mount: Mount, tmp_pa
         shutil.rmtree(place / "out", ignore_errors=True)
 
 
+GETTING = """
+from fl_platform.data import fetch
+from torchvision.datasets import MNIST
+
+MNIST.mirrors = [{mirror!r}]
+
+def by_program(staging):
+    fetch.run("sh", "-c", "head -c 8000000 /dev/zero > big || {{ echo given up; exit 1; }}", directory=staging)
+
+sources = {{"torchvision": fetch.torchvision_source("MNIST"), "program": ("a program", by_program)}}
+fetch.SOURCES["mnist"] = (sources[{first!r}], sources["program"])
+"""
+
+
+class Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing: the output of a test is its own."""
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        with contextlib.suppress(BrokenPipeError):  # whoever has no room hangs up
+            super().copyfile(source, outputfile)
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[str]:
+    """A server on this machine with a file of 3 MB that torchvision asks for first."""
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / "train-images-idx3-ubyte.gz").write_bytes(bytes(3000 * KIB))
+    handler = functools.partial(Silent, directory=str(tmp_path / "mirror"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("first", ["torchvision", "program"])
+def test_data_fetched_onto_a_full_disk_names_the_disk(first: str, mirror: str, mount: Mount, tmp_path: Path) -> None:
+    """As torchvision gets it, and by a program, as npm or apt-get do."""
+    place = mount("2m")
+    before = GETTING.format(mirror=mirror, first=first)
+    ended = forked.run(["data", "get", "mnist", "--root", str(place / "data")], tmp_path, before)
+    ended.err = ended.err.splitlines()[-1]  # below torchvision's progress bar
+    sentence(ended, f"--root {place / 'data'} cannot be written: No space left on device")
+    assert ended.out.count("trying") == 1  # the next source would meet the same
+    assert list((place / "data").iterdir()) == []
+
+
 # --- places that may not be written ---
 
 
@@ -231,67 +272,3 @@ subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/dev/shm"], check=True)
 open("/dev/shm/padding", "wb").write(b"0" * 4096)
 """
-
-
-# --- clocks ---
-
-BACKWARDS = """
-import time
-real, calls = time.time, 0
-
-def jumping():
-    '''An hour back at every tenth look.'''
-    global calls
-    calls += 1
-    return real() - 3600 * (calls // 10)
-
-time.time = jumping
-"""
-AN_HOUR_AGO = "import time; real = time.time; time.time = lambda: real() - 3600\n"
-
-
-def test_a_run_continued_an_hour_before_it_began(tmp_path: Path, scale: Scale) -> None:
-    if scale(0, 1) == 0:
-        pytest.skip("three runs: only with --torture")
-    words = [*RUN, f"output.dir={tmp_path / 'runs'}"]
-    armed = "from tests.torture.kill_points import arm; arm('server step', 3, 1)"
-    assert forked.run(words, tmp_path, armed).was_killed
-    assert forked.run(words, tmp_path, AN_HOUR_AGO).code == 0
-    assert forked.run([*RUN, f"output.dir={tmp_path / 'whole'}"], tmp_path).code == 0
-    assert fingerprint(tmp_path / "runs") == fingerprint(tmp_path / "whole")
-    runs = load([tmp_path / "runs"])
-    assert list(runs.runs["status"]) == ["finished"]
-    assert list(runs.rounds["round"]) == [1, 2, 3, 4, 5]
-    assert len(find_logs(tmp_path / "runs")) == 2
-    for key in ("time/round_seconds", "time/total_seconds"):
-        assert (runs.rounds[key] >= 0).all()
-    assert runs.rounds["time/total_seconds"].is_monotonic_increasing
-    (shown,) = Store(tmp_path / "runs").look().runs.values()
-    assert shown.log.status == "finished"
-
-
-def test_a_sweep_whose_clock_falls_back_all_the_time(tmp_path: Path, scale: Scale) -> None:
-    if scale(0, 1) == 0:
-        pytest.skip("a sweep: only with --torture")
-    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}})
-    launched = ["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process"]
-    assert forked.run(launched, tmp_path, BACKWARDS).code == 0
-    entries = entries_of(sweep)
-    assert [entry.state for entry in entries] == ["finished"] * 2
-    assert all((entry.seconds or 0.0) >= 0 for entry in entries)
-    told = forked.run(["sweep", "status", str(sweep.directory)], tmp_path, AN_HOUR_AGO)
-    assert "2/2 done (2 finished), 0 running, 0 left" in told.out
-
-
-def test_two_attempts_in_one_second_keep_their_rounds(tmp_path: Path, scale: Scale) -> None:
-    """W&B names directories by the second: with a clock that stands still a resume gets the killed one's name."""
-    if scale(0, 1) == 0:
-        pytest.skip("two runs: only with --torture")
-    still = f"import time; time.time = lambda: {time.time()!r}\n"
-    words = [*RUN, f"output.dir={tmp_path / 'runs'}"]
-    armed = "from tests.torture.kill_points import arm; arm('server step', 4, 1)"
-    assert forked.run(words, tmp_path, still + armed).was_killed
-    assert forked.run(words, tmp_path, still).code == 0
-    runs = load([tmp_path / "runs"])
-    assert list(runs.runs["status"]) == ["finished"]
-    assert list(runs.rounds["round"]) == [1, 2, 3, 4, 5]

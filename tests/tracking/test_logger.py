@@ -1,6 +1,9 @@
 """What a run leaves in W&B: a real client, offline, read back from its log."""
 
 import json
+import os
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -196,6 +199,28 @@ def test_a_project_that_wandb_refuses_is_the_users_error(tmp_path):
     config = config_for(tmp_path, "tracking.project=a/b")
     with pytest.raises(UserError, match=r"W&B refuses .*tracking\.project=a/b"):
         open_logger(config, "a", "b")
+
+
+HOLDER = """
+import sys, wandb
+run = wandb.init(project="fl_platform", id=sys.argv[1], dir=sys.argv[2])
+print("holds", flush=True)
+sys.stdin.read()
+run.finish()
+"""
+
+
+def test_a_run_that_another_process_has_open_is_the_users_error(finished, tmp_path):
+    """Two processes, one W&B service: that of this process, which the other finds in its environment."""
+    assert os.environ["WANDB_SERVICE"]
+    command = [sys.executable, "-c", HOLDER, "heldrun", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "holds\n"
+        with pytest.raises(UserError, match=r"W&B refuses run heldrun: run ID heldrun is in use; wait for the process"):
+            open_logger(config_for(tmp_path), "heldrun", "b")
+        holder.stdin.close()
+    assert holder.returncode == 0
+    assert wandb.run is None
 
 
 def test_versions_name_what_is_installed_and_what_is_not():
