@@ -43,7 +43,7 @@ def killed_trials(sweep: Sweep) -> int:
     return len(failed)
 
 
-@pytest.mark.parametrize(("launchers", "trials"), [(2, 100), (1, 20)])
+@pytest.mark.parametrize(("launchers", "trials"), [(2, 100), (1, 100)])
 def test_killed_trials_and_launchers_of_ordinary_processes(
     launchers: int, trials: int, tmp_path: Path, scale: Scale, record_property: Record
 ) -> None:
