@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from fl_platform.errors import UserError
 from fl_platform.tracking import wandb_file
 from fl_platform.tracking.identity import provenance
 
-MOST_SECONDS_TO_WRITE = 3.0
+MOST_SECONDS_TO_WRITE = 10.0
+NO_ROOM = 1 << 16  # bytes: on a full disk the end is never written
 
 
 def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
@@ -100,7 +102,9 @@ def close_logger(logger: WandbLogger, summary: dict[str, Any], exit_code: int) -
 
 def wait_until_written(directory: Path) -> None:
     """W&B's service may still be writing when a run is finished: a report right after it would call it crashed."""
-    deadline = time.monotonic() + MOST_SECONDS_TO_WRITE  # on a full disk the end is never written
+    deadline = time.monotonic() + MOST_SECONDS_TO_WRITE
     for log in directory.glob("run-*.wandb"):
         while wandb_file.read(log).exit_code is None and time.monotonic() < deadline:
-            time.sleep(0.01)
+            if shutil.disk_usage(directory).free < NO_ROOM:
+                return
+            time.sleep(0.02)
