@@ -23,7 +23,7 @@ class SingleObjective(StackedObjective):
         keys = self._all_keys[:, 0] if training.images.are_augmented else None
         x = training.images.batch(indices, keys, training.image_room)
         # channels last: on a CPU convolutions and pooling take two thirds of the time or less
-        x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, -1, *x.shape[2:])
+        x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, *x.shape[1:])
         self._batches = list(zip(x.unbind(), training.images.labels(indices).unsqueeze(1).unbind(), strict=True))
 
     def load(self, step: int) -> None:
