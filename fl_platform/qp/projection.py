@@ -10,13 +10,12 @@ from torch import Tensor
 from fl_platform.errors import UserError
 from fl_platform.qp.dual import Solution, normalise, report
 from fl_platform.qp.enumeration import ANCHORS, enumerate_supports
-from fl_platform.qp.host import enumerate_on_host
 from fl_platform.qp.solve import solve
 
 Segments = Sequence[tuple[int, int]]
 
-CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
-"""Elements converted to float64 at a time: on a CPU they stay in its cache, on a GPU few launches matter more."""
+CHUNK_ELEMENTS = 1 << 24
+"""Elements converted to float64 at a time: few launches, and memory that does not grow with the model."""
 
 LIFT = 2.0**100
 """Multipliers beyond this belong to anchors near float32's smallest numbers, such as the gradient of a bias before
@@ -84,12 +83,13 @@ def project_stack(
     if not 0 <= count <= ANCHORS:
         raise UserError(f"{count} anchors given; project_stack takes at most {ANCHORS}, use project")
     segments = check_segments(segments, columns[0].shape[-1])
-    gram = stack_gram(columns, segments)
-    is_host = gram.device.type == "cpu"
-    figures: dict[str, Any] = (enumerate_on_host if is_host else enumerate_on_device)(gram, margin)
+    if columns[0].device.type == "cpu":
+        from fl_platform.qp.host import project_on_host  # its compiler is loaded where it is needed
+
+        return Projection(**project_on_host(columns, segments, margin))
+    figures: dict[str, Any] = enumerate_on_device(stack_gram(columns, segments), margin)
     figures["multipliers"] = figures["multipliers"][..., :count]
-    combine = combine_on_host if is_host else combine_on_device
-    return Projection(vectors=combine(columns, figures["multipliers"], segments), **figures)
+    return Projection(vectors=combine_on_device(columns, figures["multipliers"], segments), **figures)
 
 
 def enumerate_on_device(gram: Tensor, margin: float) -> dict[str, Tensor]:
@@ -111,7 +111,7 @@ def stack_gram(columns: Sequence[Tensor], segments: Segments) -> Tensor:
     """(S, L, 4, 4) float64 inner products of the columns of each vector, per segment; missing anchors are zero."""
     (rows, width), number, device = columns[0].shape, len(columns), columns[0].device
     gram = torch.zeros(len(segments), rows, 1 + ANCHORS, 1 + ANCHORS, dtype=torch.float64, device=device)
-    step = max(1, CHUNK_ELEMENTS.get(device.type, 1 << 24) // max(1, rows * number))
+    step = max(1, CHUNK_ELEMENTS // max(1, rows * number))
     chunk = torch.empty(rows, number, min(step, width), dtype=torch.float64, device=device)
     for left in range(0, width, step):
         right = min(left + step, width)
@@ -125,22 +125,9 @@ def stack_gram(columns: Sequence[Tensor], segments: Segments) -> Tensor:
     return gram.transpose(0, 1)
 
 
-def combine_on_host(columns: Sequence[Tensor], multipliers: Tensor, segments: Segments) -> Tensor:
-    """(S, d) vector + sum_k z_k anchor_k; only anchors that count are read."""
-    vector, *anchors = columns
-    projected = vector.clone()
-    for row, per_segment in enumerate(multipliers.tolist()):
-        for (start, stop), weights in zip(segments, per_segment, strict=True):
-            for anchor, weight in zip(anchors, weights, strict=True):
-                if weight:
-                    lift = LIFT if abs(weight) > LIFT else 1
-                    piece = anchor[row, start:stop] if lift == 1 else anchor[row, start:stop] * lift
-                    projected[row, start:stop].add_(piece, alpha=weight / lift)
-    return projected
-
-
 def combine_on_device(columns: Sequence[Tensor], multipliers: Tensor, segments: Segments) -> Tensor:
-    """The same without reading a value; exactly the vector, even the sign of zeros, where every z_k is 0."""
+    """(S, d) vector + sum_k z_k anchor_k without reading a value; exactly the vector, even the sign of zeros, where
+    every z_k is 0."""
     vector, *anchors = columns
     projected = vector.clone()
     lift = torch.where(multipliers.abs() > LIFT, LIFT, 1.0)
