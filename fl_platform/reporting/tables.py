@@ -23,6 +23,8 @@ from fl_platform.reporting.runs import CRASHED, INTERRUPTED, RUNNING, Runs
 from fl_platform.reporting.style import Scenario
 
 PAPER_SEEDS = 3
+NAMED = 5
+"""Runs that a note names; the archive has them all."""
 
 
 def statistic_table(
@@ -161,7 +163,8 @@ def run_notes(runs: Runs, cells: list[CellRuns]) -> list[str]:
     for status in (CRASHED, INTERRUPTED, RUNNING):
         ids = sorted(runs.runs.loc[runs.runs["status"] == status, "run_id"])
         if ids:
-            notes.append(f"Not averaged: {len(ids)} {status} ({', '.join(ids)}).")
+            rest = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
+            notes.append(f"Not averaged: {len(ids)} {status} ({', '.join(ids[:NAMED])}{rest}).")
     tried = [cell.num_settings for cell in cells if cell.num_settings > 1]
     if tried:
         notes.append(
