@@ -57,14 +57,17 @@ def check_ddof(ddof: int) -> None:
 
 def statistic_text(row: dict[Any, Any], measure: Measure, seeds: int, ddof: int) -> str:
     """``98.22±0.05 (n=2, diverged 1/3)``."""
-    total = row["n"] + row["diverged"]
-    remarks = [f"n={row['n']}"] if row["n"] != seeds else []
-    if row["diverged"]:
-        remarks.append(f"diverged {row['diverged']}/{total}")
-    if row["n"] == 0:
-        return f"diverged {row['diverged']}/{total}" if row["diverged"] else MISSING
     spread = row[f"std_ddof{ddof}"]
     text = f"{row['mean']:.{measure.decimals}f}" + (f"±{spread:.{measure.decimals}f}" if row["n"] > 1 else "")
+    return with_remarks(text, row, seeds)
+
+
+def with_remarks(text: str, row: dict[Any, Any], seeds: int) -> str:
+    """What became of the seeds, behind a cell's text, or in its place when none is left."""
+    diverged = [f"diverged {row['diverged']}/{row['n'] + row['diverged']}"] if row["diverged"] else []
+    if row["n"] == 0:
+        return diverged[0] if diverged else MISSING
+    remarks = ([f"n={row['n']}"] if row["n"] != seeds else []) + diverged
     return f"{text} ({', '.join(remarks)})" if remarks else text
 
 
@@ -109,12 +112,6 @@ _UNITS = {
 
 
 def target_text(row: dict[Any, Any], unit: str, seeds: int) -> str:
-    total = row["n"] + row["diverged"]
-    remarks = [f"n={row['n']}"] if row["n"] != seeds else []
-    if row["diverged"]:
-        remarks.append(f"diverged {row['diverged']}/{total}")
-    if row["n"] == 0:
-        return f"diverged {row['diverged']}/{total}" if row["diverged"] else MISSING
     if unit == "rounds_by_seed":
         text = ", ".join(
             NOT_REACHED if value is None else f"{value:.0f}" for value in json.loads(row["rounds_by_seed"]).values()
@@ -125,7 +122,7 @@ def target_text(row: dict[Any, Any], unit: str, seeds: int) -> str:
         text = "not logged"
     else:
         text = {"rounds": f"{row[unit]:,.0f}", "seconds": f"{row[unit]:,.1f}"}.get(unit) or bytes_text(row[unit])
-    return f"{text} ({', '.join(remarks)})" if remarks else text
+    return with_remarks(text, row, seeds)
 
 
 def bytes_text(count: float) -> str:
