@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,8 @@ class Result:
         )
 
 
-def launch(config: Config, checkpoint: Path | None = None) -> Result:
-    """Run a resolved configuration to its end, from the start or from a checkpoint."""
+def launch(config: Config, checkpoint: Path | None = None, should_stop: Callable[[], bool] | None = None) -> Result:
+    """Run a resolved configuration, from the start or a checkpoint, to its end or the round ``should_stop`` says so."""
     torch.set_num_threads(1)  # until the engine says how the configured threads are used
     quieten_lightning()
     check_trainer_keys(config.trainer)
@@ -88,8 +89,7 @@ def launch(config: Config, checkpoint: Path | None = None) -> Result:
     files = RunDirectory(Path(config.output.dir), identifier)
     check_writable(files.output, f"output.dir={files.output}")
     module = build(config)
-    stop = GracefulStop()
-    callbacks: list[L.Callback] = [make_algorithm(config), stop]
+    callbacks: list[L.Callback] = [make_algorithm(config), GracefulStop(should_stop)]
     attempt, logger = files.attempts, None  # other ranks than the first write nothing
     cure = "; what was saved stays, and --continue goes on from it"
     with writing(f"output.dir={files.output}", cure), contextlib.ExitStack() as held:

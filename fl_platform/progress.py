@@ -3,6 +3,7 @@
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -69,10 +70,14 @@ class RoundProgress(ProgressBar):
 
 
 class GracefulStop(L.Callback):
-    """The first Ctrl-C (or SIGTERM) ends the run after this round, with a checkpoint; the second ends it at once."""
+    """The first Ctrl-C (or SIGTERM) ends the run after this round, with a checkpoint; the second ends it at once.
 
-    def __init__(self) -> None:
+    ``should_stop`` is asked after every round and ends the run in the same way.
+    """
+
+    def __init__(self, should_stop: Callable[[], bool] | None = None) -> None:
         self.requested = False
+        self._should_stop = should_stop
         self._previous: dict[int, Any] = {}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -86,6 +91,8 @@ class GracefulStop(L.Callback):
         print("\nfinishing this round and saving; once more stops at once", file=sys.stderr, flush=True)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if self._should_stop is not None and self._should_stop():
+            self.requested = True
         # ranks must stop after the same round, whichever of them got the signal
         if trainer.strategy.reduce_boolean_decision(self.requested, all=False):
             self.requested = trainer.should_stop = True

@@ -83,7 +83,7 @@ def run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--in-process",
         action="store_true",
-        help="trials inside the launcher's own process, or K such launchers: for many tiny trials",
+        help="trials inside the launcher's own process, or K such launchers: no start-up for each",
     )
     parser.add_argument(
         "--engine",

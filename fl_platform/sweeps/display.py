@@ -16,9 +16,10 @@ class Display:
 
     def __init__(self) -> None:
         self._last = time.monotonic()
+        self._stream = sys.stderr  # a trial in the launcher's process writes to its log instead
 
     def say(self, message: str) -> None:
-        print(message, file=sys.stderr, flush=True)
+        print(message, file=self._stream, flush=True)
 
     def update(self, status: Status, running: list[tuple[Trial, dict[str, Any]]]) -> None:
         if time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
@@ -37,7 +38,7 @@ class LiveDisplay(Display):
         from rich.live import Live
 
         super().__init__()
-        self._live = Live(console=Console(stderr=True), auto_refresh=False)
+        self._live = Live(console=Console(file=self._stream), auto_refresh=False)
         self._live.start()
 
     def say(self, message: str) -> None:

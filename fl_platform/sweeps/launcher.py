@@ -46,10 +46,6 @@ class Launcher:
         retries: int,
         cap: int | None,
     ) -> None:
-        if sweep.stops_early and isinstance(pool, InProcessPool):
-            raise UserError(
-                f"--in-process cannot stop trials early as early_terminate of {sweep.source} asks; leave the flag out"
-            )
         self.sweep, self.directory, self.ledger, self.pool, self.display = sweep, directory, ledger, pool, display
         self.retries, self.at_most = retries, limit(sweep, cap)
         self.running: dict[int, Running] = {}
@@ -59,6 +55,8 @@ class Launcher:
         self._plans: dict[int, Trial] = {}
         self._ended: dict[int, Seen] = {}
         self._noticed: set[str] = set()
+        if isinstance(pool, InProcessPool):
+            pool.meanwhile = self._look_when_due
 
     def run(self) -> Status:
         """Work until nothing is left or someone says stop."""
@@ -87,8 +85,7 @@ class Launcher:
         self._collect()
         if self._signals > 1:
             return False
-        if time.monotonic() >= self._next_look:
-            self._look()
+        self._look_when_due()
         if not self.stopping and time.monotonic() >= self._next_claim and len(self.running) < self.pool.capacity():
             if self._start_next():
                 return True
@@ -96,7 +93,9 @@ class Launcher:
         time.sleep(POLL_SECONDS)
         return bool(self.running) or (not self.stopping and self._others_at_work())
 
-    def _look(self) -> None:
+    def _look_when_due(self) -> None:
+        if time.monotonic() < self._next_look:
+            return
         self._next_look = time.monotonic() + LOOK_SECONDS
         if not self.stopping and (self._signals or self.ledger.stop_requested()):
             self._stop_all()

@@ -108,11 +108,16 @@ def start_process(
 
 
 class InProcessPool:
-    """Trials one after another in this process: no start-up, no parallelism; for many tiny trials."""
+    """Trials one after another in this process: no start-up, no parallelism; for many short trials.
+
+    ``meanwhile`` is called after every round: the launcher's turn while a trial runs.
+    """
 
     def __init__(self, forget_wandb: Callable[[], None]) -> None:
         self._forget_wandb = forget_wandb
         self._codes: dict[int, int] = {}
+        self._is_to_stop = False
+        self.meanwhile: Callable[[], None] | None = None
 
     def capacity(self) -> int:
         return 1
@@ -136,26 +141,31 @@ class InProcessPool:
                 self._forget_wandb()  # or it would look for this trial's parameters in whatever is run next
         return 0
 
-    @staticmethod
-    def _run(trial: Trial) -> int:
+    def _run(self, trial: Trial) -> int:
         """The exit code; whatever a trial raises is its failure, not the sweep's, unless there is no room to go on."""
         from fl_platform.launch import launch
 
         try:
             checkpoint = trial.files.newest_checkpoint() if trial.files.result() is None else None
-            return launch(trial.config, checkpoint).exit_code
+            self._is_to_stop = False
+            return launch(trial.config, checkpoint, self._after_round).exit_code
         except Exception as error:
             if is_full(str(error)):
                 raise
             traceback.print_exc()
             return 1
 
+    def _after_round(self) -> bool:
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return self._is_to_stop
+
     def ended(self) -> dict[int, int]:
         found, self._codes = self._codes, {}
         return found
 
     def stop(self, number: int) -> None:
-        """Nothing runs between calls."""
+        self._is_to_stop = True
 
     def kill(self) -> None:
         """Nothing runs between calls."""

@@ -2,20 +2,21 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_sweeps import entries_of, launch_here, quick_sweep
 
 from fl_platform import keys
 from fl_platform.commands.sweep import forget_wandb
-from fl_platform.errors import UserError
 from fl_platform.launch import launch
 from fl_platform.run_directory import RunDirectory
 from fl_platform.sweeps.display import Display, LiveDisplay
 from fl_platform.sweeps.launcher import Launcher
 from fl_platform.sweeps.ledger import Ledger
 from fl_platform.sweeps.pools import InProcessPool
-from fl_platform.sweeps.trials import plan
+from fl_platform.sweeps.status import Status
+from fl_platform.sweeps.trials import Trial, plan
 
 SEEDS = {"seed": {"values": [0, 1, 2]}}
 
@@ -77,8 +78,9 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> Non
 
 
 def test_failures_are_tried_again_and_reported_with_their_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("FL_DATA_ROOT", raising=False)
     sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}}, "data.name=mnist", f"data.root={tmp_path}")
     status = launch_here(sweep, retries=2)
     assert status.counts["failed"] == 2
@@ -112,11 +114,20 @@ def test_a_search_keeps_its_points_over_launches(tmp_path: Path, method: str) ->
     assert [entry.params["local_lr"] for entry in entries_of(again)] == points
 
 
-def test_early_termination_needs_processes(tmp_path: Path) -> None:
-    stop = {"type": "hyperband", "min_iter": 1}
-    sweep = quick_sweep(tmp_path, SEEDS, metric={"name": keys.TEST_ACCURACY, "goal": "maximize"}, early_terminate=stop)
-    with pytest.raises(UserError, match="--in-process cannot stop trials early"):
-        launch_here(sweep)
+def test_early_termination_stops_trials_in_the_launchers_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fl_platform.sweeps.launcher.LOOK_SECONDS", 0.0)
+    stop = {"type": "hyperband", "max_iter": 9, "s": 2, "eta": 3}
+    metric = {"name": keys.TEST_ACCURACY, "goal": "maximize"}
+    rates = {"local_lr": {"values": [0.5, 0.3, 1e-6, 1e-7]}}
+    sweep = quick_sweep(tmp_path, rates, "num_rounds=9", metric=metric, early_terminate=stop)
+    status = launch_here(sweep)
+    states = {entry.params["local_lr"]: entry.state for entry in entries_of(sweep)}
+    assert (states[0.5], states[1e-7]) == ("finished", "stopped")
+    assert status.counts["left"] == 0
+    rounds = [entry.summary[keys.ROUNDS] for entry in entries_of(sweep) if entry.state == "stopped"]
+    assert 0 < max(rounds) < 9
 
 
 class StopAfterTwo(Display):
@@ -142,6 +153,33 @@ def test_a_stop_between_trials_leaves_the_rest(tmp_path: Path, monkeypatch: pyte
         status = launcher.run()
     assert launcher.stopping
     assert (status.counts["finished"], status.counts["left"]) == (2, 48)
+
+
+class StopAtRound(Display):
+    """Asks for a stop while a trial is under way."""
+
+    def __init__(self, ledger: Ledger, number: int) -> None:
+        super().__init__()
+        self._ledger, self._number = ledger, number
+
+    def update(self, status: Status, running: list[tuple[Trial, dict[str, Any]]]) -> None:
+        if any(row.get(keys.ROUND) == self._number for _, row in running):
+            self._ledger.request_stop()
+
+
+def test_a_stop_ends_the_trial_in_the_launchers_process_after_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fl_platform.sweeps.launcher.LOOK_SECONDS", 0.0)
+    sweep = quick_sweep(tmp_path, SEEDS, "num_rounds=50")
+    with Ledger(sweep.directory) as ledger, Ledger(sweep.directory) as other:
+        ledger.launch([])
+        pool, display = InProcessPool(forget_wandb), StopAtRound(other, 5)
+        status = Launcher(sweep, sweep.directory, ledger, pool, display, retries=0, cap=None).run()
+    assert status.counts["finished"] == 0
+    (interrupted,) = [entry for entry in entries_of(sweep) if entry.state == "interrupted"]
+    assert 5 <= interrupted.summary[keys.ROUNDS] < 8
+    assert launch_here(sweep).counts["left"] == 0
 
 
 def test_changing_the_chosen_values_makes_another_sweep(tmp_path: Path) -> None:

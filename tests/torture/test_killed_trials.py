@@ -106,7 +106,9 @@ def test_a_ray_cluster_that_loses_nodes_and_workers(tmp_path: Path, scale: Scale
     trials = 100
     sweep, _ = make_watched(tmp_path, trials)
     sweep.write_copy(sweep.directory)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    head = {"num_cpus": 1, "include_dashboard": False}
+    # what Ray would set up for its exit, it can set up in the main thread only, and nodes come later from another
+    cluster = Cluster(initialize_head=True, shutdown_at_exit=False, head_node_args=head)
     try:
         for _ in range(2):
             cluster.add_node(num_cpus=1)
