@@ -184,10 +184,12 @@ class Launcher:
 
     def _stop_early(self) -> None:
         """Hyperband within each algorithm and scenario: across them it would stop whole methods, not worse points."""
-        groups: dict[tuple[str | None, str], list[Seen]] = {}
+        groups: dict[tuple[str | None, str], list[Seen]] = {
+            running.trial.place: [] for running in self.running.values()
+        }
         for entry in self.ledger.entries():
-            if entry.run_id and entry.state in ("started", *DONE):
-                groups.setdefault(self._trial(entry).place, []).append(self._seen(entry))
+            if entry.run_id and entry.state in ("started", *DONE) and self._trial(entry).place in groups:
+                groups[self._trial(entry).place].append(self._seen(entry))
         for number in [number for seen in groups.values() for number in to_stop(self.sweep, seen)]:
             if number in self.running and self.running[number].stop_as is None:
                 self.running[number].stop_as = "stopped"
