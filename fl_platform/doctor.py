@@ -29,6 +29,7 @@ REQUIRED = (
         "platformdirs",
         "numpy",
         "scipy",
+        "numba",
         "sklearn",
         "pandas",
         "pyarrow",

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "torchvision", "lightning", "wandb", "numpy", "scipy", "omegaconf", "cvxpylayers")
+PACKAGES = ("torch", "torchvision", "lightning", "wandb", "numpy", "scipy", "numba", "omegaconf", "cvxpylayers")
 
 
 def provenance() -> dict[str, Any]:
