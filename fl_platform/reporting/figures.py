@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,6 +16,7 @@ from fl_platform.reporting import canvas
 from fl_platform.reporting.ablations import panel_groups, short, value_text
 from fl_platform.reporting.measures import Selection, cell_runs, curves
 from fl_platform.reporting.runs import Runs, config_column
+from fl_platform.reporting.statistics import band
 from fl_platform.reporting.style import (
     GROUPINGS,
     SEQUENCE,
@@ -146,4 +148,5 @@ def _draw(axis: Axes, line: Line, table: pd.DataFrame, scale: float, smooth: int
     )
     if own.shape[1] > 1:
         spread = own.std(axis=1, ddof=1).to_numpy()
-        axis.fill_between(rounds, mean - spread, mean + spread, color=line.color, alpha=0.15, linewidth=0)
+        low, high = band(mean, spread, most=100 if scale == 100 else np.inf)  # percent
+        axis.fill_between(rounds, low, high, color=line.color, alpha=0.15, linewidth=0)

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from fl_platform import keys
 from fl_platform.reporting.shown import ShownRun, finite, numbers
-from fl_platform.reporting.statistics import Numbers
+from fl_platform.reporting.statistics import Numbers, band
 from fl_platform.reporting.style import SEQUENCE, SEQUENCE_DASHES, Dashes, algorithm_order, algorithm_style
 
+SHARES = (keys.TEST_ACCURACY, keys.TOP_ACCURACY, keys.FORGETTING)
 MOST_LINES = 100
 AXES = {"rounds": keys.ROUND, "bytes": keys.TOTAL_BYTES, "seconds": keys.TOTAL_SECONDS}
 
@@ -57,8 +58,8 @@ def make_lines(runs: Sequence[ShownRun], wish: Wish) -> dict[str, Any]:
         line |= appearance([groups[one][0] for one in shown], place)
         line |= {"x": plain(curve.x[kept]), "mean": plain(curve.mean[kept])}
         if len(groups[group]) > 1:
-            line["low"] = plain((curve.mean - curve.spread)[kept])
-            line["high"] = plain((curve.mean + curve.spread)[kept])
+            low, high = band(curve.mean, curve.spread, most=1.0 if wish.metric in SHARES else np.inf)
+            line |= {"low": plain(low[kept]), "high": plain(high[kept])}
         lines.append(line)
     return {"lines": lines, "left_out": len(ordered) - len(shown)}
 

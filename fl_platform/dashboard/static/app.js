@@ -72,7 +72,7 @@ FL.App = class {
     for (const run of news.runs) this.runs.set(run.id, run);
     this.version = news.version;
     this.sweeps = news.sweeps;
-    this.place("root").textContent = news.root;
+    this.place("root").textContent = `\u200e${news.root}\u200e`; // a path reads left to right where its start is cut off
     const running = [...this.runs.values()].filter((run) => run.status === "running").length;
     this.place("live").className = "live on";
     this.place("live").textContent = news.unread ? `reading ${news.unread} runs …` : running ? `live · ${running} running` : "live";
