@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ from fl_platform.tracking.wandb_file import LoggedRun
 
 FINISHED, DIVERGED, INTERRUPTED, CRASHED, RUNNING = "finished", "diverged", "interrupted", "crashed", "running"
 ENDED = (FINISHED, DIVERGED)
+_CLIENT = re.compile(r":(\d+) \[")  # thread and process of a line: "INFO    MainThread:4711 [wandb_setup.py"
 _QUIET_SECONDS = 900.0  # a log without an exit record that was written this recently may still be running
 
 
@@ -102,9 +104,11 @@ def is_alive(path: Path, host: str) -> bool:
         return any(told)
     try:
         if host == socket.gethostname():
-            with open(path.parent / "logs" / "debug-core.log", encoding="utf-8") as file:
-                return process_exists(int(json.loads(file.readline())["pid"]))
-    except (OSError, ValueError, KeyError, TypeError):
+            # of W&B's logs only this one is the run's alone: services that start in the same second share theirs
+            with open(path.parent / "logs" / "debug.log", encoding="utf-8") as file:
+                if found := _CLIENT.search(file.readline()):
+                    return process_exists(int(found[1]))
+    except (OSError, ValueError):
         pass
     try:
         return time.time() - path.stat().st_mtime < _QUIET_SECONDS

@@ -99,7 +99,8 @@ def test_pid_in_the_log_directory_decides_on_this_machine(tmp_path: Path) -> Non
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     for pid, expected in ((os.getpid(), True), (ended.pid, False)):
-        (tmp_path / "logs" / "debug-core.log").write_text(f'{{"msg": "main", "pid": {pid}}}\n')
+        line = f"2026-11-16 13:00:47,731 INFO    MainThread:{pid} [wandb_setup.py:_flush():81] Current SDK version\n"
+        (tmp_path / "logs" / "debug.log").write_text(line)
         assert runs.is_alive(path, socket.gethostname()) is expected
     assert runs.is_alive(path, "another-machine")
 
