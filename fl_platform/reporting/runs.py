@@ -24,7 +24,7 @@ from fl_platform.tracking.wandb_file import LoggedRun
 
 FINISHED, DIVERGED, INTERRUPTED, CRASHED, RUNNING = "finished", "diverged", "interrupted", "crashed", "running"
 ENDED = (FINISHED, DIVERGED)
-_CLIENT = re.compile(r":(\d+) \[")  # thread and process of a line: "INFO    MainThread:4711 [wandb_setup.py"
+_PROCESS = re.compile(r":(\d+) \[")  # thread and process of a line: "INFO    MainThread:4711 [wandb_setup.py"
 _QUIET_SECONDS = 900.0  # a log without an exit record that was written this recently may still be running
 
 
@@ -106,7 +106,7 @@ def is_alive(path: Path, host: str) -> bool:
         if host == socket.gethostname():
             # of W&B's logs only this one is the run's alone: services that start in the same second share theirs
             with open(path.parent / "logs" / "debug.log", encoding="utf-8") as file:
-                if found := _CLIENT.search(file.readline()):
+                if found := _PROCESS.search(file.readline()):
                     return process_exists(int(found[1]))
     except (OSError, ValueError):
         pass
