@@ -1,11 +1,15 @@
 """A chain of linear layers, ReLU and BatchNorm written out: the gradient of one worker, and evaluation.
 
 Autograd's nodes, the copies of its results and nn.Module's calls cost as much as a third of the products of a small
-perceptron. Here the same kernels, with the same bits, write straight into the flat gradient.
+perceptron. Here the same kernels, with the same bits, write straight into the flat gradient. TorchScript calls them
+one after another without Python in between and without its lock, so that workers on threads do not wait for each other.
+PyTorch no longer develops TorchScript; the functions it runs are Python, and run as that once it is gone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, ParamSpec
 
 import torch
 import torch.nn.functional as F
@@ -14,79 +18,104 @@ from torch import Tensor, nn
 from fl_platform.models.layers import BatchNorm, Features
 from fl_platform.models.network import Network, Weights
 
-# The overloads themselves: looking them up by their arguments costs as much as a small kernel.
-threshold_backward = torch.ops.aten.threshold_backward.default
-native_batch_norm_backward = torch.ops.aten.native_batch_norm_backward.default
-nll_loss_forward = torch.ops.aten.nll_loss_forward.default
-nll_loss_backward = torch.ops.aten.nll_loss_backward.default
-log_softmax_backward = torch.ops.aten._log_softmax_backward_data.default
-MEAN, NO_LABEL = 1, -100  # of the loss: its reduction, and the label it would leave out
+Arguments = ParamSpec("Arguments")
 
-Backward = Callable[[Tensor, Weights], Tensor | None]
-"""(gradient of the output, where the parameters' gradients go) -> gradient of the input, if anyone needs it."""
+NOWHERE = -1
 
 
-@dataclass(frozen=True)
-class Linear:
-    weight: int  # places among the network's parameters
-    bias: int
-    is_first: bool
+class Layer(NamedTuple):
+    """What a layer is, and the places of its tensors among the network's parameters and buffers."""
 
-    def forward(self, x: Tensor, weights: Weights, statistics: Weights | None) -> tuple[Tensor, Backward]:
-        weight = weights[self.weight]
-
-        def backward(gradient: Tensor, into: Weights) -> Tensor | None:
-            torch.mm(gradient.t(), x, out=into[self.weight])
-            torch.sum(gradient, 0, out=into[self.bias])
-            return None if self.is_first else torch.mm(gradient, weight)
-
-        return F.linear(x, weight, weights[self.bias]), backward
-
-    def infer(self, x: Tensor, weights: Weights, statistics: Weights) -> Tensor:
-        return F.linear(x, weights[self.weight], weights[self.bias])
+    kind: str  # linear | relu | norm
+    weight: int = NOWHERE
+    bias: int = NOWHERE
+    mean: int = NOWHERE
+    variance: int = NOWHERE
+    momentum: float = 0.0
+    eps: float = 0.0
 
 
-@dataclass(frozen=True)
-class ReLU:
-    def forward(self, x: Tensor, weights: Weights, statistics: Weights | None) -> tuple[Tensor, Backward]:
-        y = x.relu_()
-        return y, lambda gradient, into: threshold_backward(gradient, y, 0)
+def logits_of(layers: list[Layer], weights: list[Tensor], statistics: list[Tensor], x: Tensor) -> Tensor:
+    """What ``Chain.logits`` runs."""
+    x = x.flatten(1)
+    for layer in layers:
+        if layer.kind == "linear":
+            x = F.linear(x, weights[layer.weight], weights[layer.bias])
+        elif layer.kind == "relu":
+            x = x.relu_()
+        else:
+            mean, variance = statistics[layer.mean], statistics[layer.variance]
+            weight, bias = weights[layer.weight], weights[layer.bias]
+            x = torch.batch_norm(x, weight, bias, mean, variance, False, 0.0, layer.eps, False)
+    return x
 
-    def infer(self, x: Tensor, weights: Weights, statistics: Weights) -> Tensor:
-        return x.relu_()
 
-
-@dataclass(frozen=True)
-class Norm:
-    weight: int
-    bias: int
-    mean: int  # places among the network's buffers
-    variance: int
-    layer: BatchNorm
-
-    def forward(self, x: Tensor, weights: Weights, statistics: Weights | None) -> tuple[Tensor, Backward]:
-        weight, eps = weights[self.weight], self.layer.eps
-        mean, variance = (statistics[self.mean], statistics[self.variance]) if statistics else (None, None)
-        y, batch_mean, batch_scale = torch.native_batch_norm(
-            x, weight, weights[self.bias], mean, variance, True, self.layer.momentum, eps
-        )
-
-        def backward(gradient: Tensor, into: Weights) -> Tensor:
-            before, weight_gradient, bias_gradient = native_batch_norm_backward(
-                gradient, x, weight, mean, variance, batch_mean, batch_scale, True, eps, [True, True, True]
+def write_gradient(
+    layers: list[Layer],
+    weights: list[Tensor],
+    x: Tensor,
+    labels: Tensor,
+    into: list[Tensor],
+    statistics: list[Tensor] | None,
+) -> Tensor:
+    """What ``Chain.gradient`` runs."""
+    x = x.flatten(1)
+    seen: list[Tensor] = []  # what each layer's gradient is taken at: its input, of a ReLU its output
+    batch_means: list[Tensor] = []
+    batch_scales: list[Tensor] = []
+    for layer in layers:
+        if layer.kind == "relu":
+            x = x.relu_()
+        seen.append(x)
+        if layer.kind == "linear":
+            x = F.linear(x, weights[layer.weight], weights[layer.bias])
+        elif layer.kind == "norm":
+            mean = None if statistics is None else statistics[layer.mean]
+            variance = None if statistics is None else statistics[layer.variance]
+            weight, bias = weights[layer.weight], weights[layer.bias]
+            x, batch_mean, batch_scale = torch.native_batch_norm(
+                x, weight, bias, mean, variance, True, layer.momentum, layer.eps
             )
-            into[self.weight].copy_(weight_gradient)
-            into[self.bias].copy_(bias_gradient)
-            return before  # type: ignore[no-any-return]
+            batch_means.append(batch_mean)
+            batch_scales.append(batch_scale)
 
-        return y, backward
+    log_probabilities = torch.log_softmax(x, 1)
+    # the mean over samples (1), whatever their label (-100 would leave one out)
+    loss, total = torch.ops.aten.nll_loss_forward(log_probabilities, labels, None, 1, -100)
+    gradient = torch.ops.aten.nll_loss_backward(torch.ones_like(loss), log_probabilities, labels, None, 1, -100, total)
+    gradient = torch.ops.aten._log_softmax_backward_data(gradient, log_probabilities, 1, x.dtype)
 
-    def infer(self, x: Tensor, weights: Weights, statistics: Weights) -> Tensor:
-        mean, variance = statistics[self.mean], statistics[self.variance]
-        return F.batch_norm(x, mean, variance, weights[self.weight], weights[self.bias], eps=self.layer.eps)
+    for number in range(len(layers) - 1, -1, -1):
+        layer, x = layers[number], seen[number]
+        if layer.kind == "linear":
+            torch.mm(gradient.t(), x, out=into[layer.weight])
+            torch.sum(gradient, [0], out=into[layer.bias])
+            if number > 0:
+                gradient = torch.mm(gradient, weights[layer.weight])
+        elif layer.kind == "relu":
+            gradient = torch.ops.aten.threshold_backward(gradient, x, 0)
+        else:
+            mean = None if statistics is None else statistics[layer.mean]
+            variance = None if statistics is None else statistics[layer.variance]
+            batch, weight = (batch_means.pop(), batch_scales.pop()), weights[layer.weight]
+            gradient, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
+                gradient, x, weight, mean, variance, batch[0], batch[1], True, layer.eps, [True, True, True]
+            )
+            into[layer.weight].copy_(weight_gradient)
+            into[layer.bias].copy_(bias_gradient)
+    return loss  # type: ignore[no-any-return]
 
 
-Layer = Linear | ReLU | Norm
+def scripted(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
+    """The function run by TorchScript, where there is one."""
+    if sys.version_info >= (3, 14):  # which TorchScript does not support
+        return function
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(function)
+
+
+scripted_logits, scripted_gradient = scripted(logits_of), scripted(write_gradient)
 
 
 def in_order(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -102,7 +131,7 @@ def in_order(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modu
 class Chain:
     """Cross-entropy of a network that is such a chain, with its gradient."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: list[Layer]) -> None:
         self._layers = layers
 
     @staticmethod
@@ -118,45 +147,34 @@ class Chain:
         layers: list[Layer] = []
         for name, module in named:
             if isinstance(module, nn.Linear) and module.bias is not None:
-                layers.append(Linear(parameters(f"{name}.weight"), parameters(f"{name}.bias"), is_first=not layers))
+                layers.append(Layer("linear", parameters(f"{name}.weight"), parameters(f"{name}.bias")))
             elif type(module) is nn.ReLU:
-                layers.append(ReLU())
+                layers.append(Layer("relu"))
             elif isinstance(module, BatchNorm):
                 layers.append(
-                    Norm(
+                    Layer(
+                        "norm",
                         weight=parameters(f"{name}.weight"),
                         bias=parameters(f"{name}.bias"),
                         mean=buffers(f"{name}.running_mean"),
                         variance=buffers(f"{name}.running_var"),
-                        layer=module,
+                        momentum=module.momentum,
+                        eps=module.eps,
                     )
                 )
             elif not isinstance(module, nn.Flatten | nn.Identity | Features):
                 return None
-        return Chain(layers) if layers and all(isinstance(end, Linear) for end in (layers[0], layers[-1])) else None
+        is_chain = layers and layers[0].kind == layers[-1].kind == "linear"
+        return Chain(layers) if is_chain else None
 
     def logits(self, weights: Weights, statistics: Weights, x: Tensor) -> Tensor:
         """Of a model that is evaluated; outside of autograd."""
-        x = x.flatten(1)
-        for layer in self._layers:
-            x = layer.infer(x, weights, statistics)
-        return x
+        with torch.inference_mode():
+            return scripted_logits(self._layers, weights, statistics, x)
 
     def gradient(
         self, weights: Weights, x: Tensor, labels: Tensor, into: Weights, statistics: Weights | None
     ) -> Tensor:
         """Write the gradient of a batch's mean loss; returns the loss. Running statistics, if given, are updated."""
-        x, backwards = x.flatten(1), []
-        for layer in self._layers:
-            x, backward = layer.forward(x, weights, statistics)
-            backwards.append(backward)
-        log_probabilities = torch.log_softmax(x, 1)
-        loss, total = nll_loss_forward(log_probabilities, labels, None, MEAN, NO_LABEL)
-        gradient: Tensor | None = nll_loss_backward(
-            torch.ones_like(loss), log_probabilities, labels, None, MEAN, NO_LABEL, total
-        )
-        gradient = log_softmax_backward(gradient, log_probabilities, 1, x.dtype)
-        for backward in reversed(backwards):
-            assert gradient is not None
-            gradient = backward(gradient, into)
-        return loss  # type: ignore[no-any-return]
+        with torch.inference_mode():  # a microsecond a kernel less than no_grad
+            return scripted_gradient(self._layers, weights, x, labels, into, statistics)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from fl_platform.models import chain as chain_module
 from fl_platform.models import registry
 from fl_platform.models.chain import Chain
 from fl_platform.models.layers import Dropout, Pass
@@ -15,11 +16,21 @@ def mlp(norm: str, dtype: torch.dtype) -> Network:
     return Network(module.to(dtype))
 
 
+@pytest.fixture(params=["TorchScript", "Python"])
+def runs_as(request, monkeypatch):
+    if request.param == "Python":
+        monkeypatch.setattr(chain_module, "scripted_logits", chain_module.logits_of)
+        monkeypatch.setattr(chain_module, "scripted_gradient", chain_module.write_gradient)
+    else:
+        assert isinstance(chain_module.scripted_gradient, torch.jit.ScriptFunction)
+    return request.param
+
+
 @pytest.mark.parametrize("norm", ["batch", "none"])
 @pytest.mark.parametrize("updates_statistics", [True, False])
 @pytest.mark.parametrize("samples", [2, 9])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradient_loss_and_statistics_have_autograds_bits(norm, updates_statistics, samples, dtype):
+def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates_statistics, samples, dtype):
     network, draw = mlp(norm, dtype), torch.Generator().manual_seed(5)
     chain = Chain.of(network)
     assert chain is not None
@@ -50,7 +61,7 @@ def test_gradient_loss_and_statistics_have_autograds_bits(norm, updates_statisti
 
 
 @pytest.mark.parametrize("norm", ["batch", "none"])
-def test_an_evaluated_model_has_the_bits_of_its_modules(norm):
+def test_an_evaluated_model_has_the_bits_of_its_modules(runs_as, norm):
     network, draw = mlp(norm, torch.float32), torch.Generator().manual_seed(5)
     chain = Chain.of(network)
     assert chain is not None
@@ -85,7 +96,7 @@ def test_a_shared_relu_stands_at_each_of_its_places_and_a_shared_linear_layer_is
     shared_relu = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3))
     chain = Chain.of(Network(shared_relu))
     assert chain is not None
-    assert [type(layer).__name__ for layer in chain._layers] == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
+    assert [layer.kind for layer in chain._layers] == ["linear", "relu", "linear", "relu", "linear"]
     assert Chain.of(Network(nn.Sequential(nn.Flatten(), middle, nn.ReLU(), middle, nn.Linear(4, 3)))) is None
 
 
