@@ -34,18 +34,23 @@ def parse_words(words: list[str]) -> DictConfig:
     """``key=value`` words, values in YAML, as a nested config."""
     merged = OmegaConf.create()
     for word in words:
-        name, equals, text = word.partition("=")
-        name = name.lstrip("-")  # wandb's ${args} writes --key=value
-        if not equals or not name:
-            raise UserError(f"'{word}' is not of the form key=value")
-        check_key(name)
-        try:
-            check_size(text)
-            value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[index, call-overload]
-        except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError):
-            raise UserError(f"{name}={text} cannot be read: the value is not valid YAML") from None
+        name, value = parse_word(word)
         put(merged, {name: value})
     return merged
+
+
+def parse_word(word: str) -> tuple[str, Any]:
+    """The key and the value of one."""
+    name, equals, text = word.partition("=")
+    name = name.lstrip("-")  # wandb's ${args} writes --key=value
+    if not equals or not name:
+        raise UserError(f"'{word}' is not of the form key=value")
+    check_key(name)
+    try:
+        check_size(text)
+        return name, OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[index, call-overload]
+    except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError):
+        raise UserError(f"{name}={text} cannot be read: the value is not valid YAML") from None
 
 
 def parse_file(path: Path) -> DictConfig:

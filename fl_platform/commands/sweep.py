@@ -64,7 +64,8 @@ def target_options(parser: argparse.ArgumentParser) -> None:
         "keys",
         nargs="*",
         metavar="key=value",
-        help="words that override every trial; they are part of the sweep's identity",
+        help="words that override every trial, or key=[A,B] to leave some values of a swept key; "
+        "they are part of the sweep's identity",
     )
 
 

@@ -5,12 +5,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fl_platform.composition import parse_words, read_yaml
+from fl_platform.composition import parse_word, read_yaml
 from fl_platform.config import OutputConfig
 from fl_platform.errors import UserError
 from fl_platform.writing import write_atomically, writing
@@ -22,7 +23,10 @@ METHODS = ("grid", "random", "bayes")
 
 @dataclass(frozen=True)
 class Sweep:
-    """The YAML's content, where it was read, and the ``key=value`` words that override every trial."""
+    """The YAML's content, where it was read, and the ``key=value`` words of its launch.
+
+    A word overrides every trial; ``key=[a,b]`` for a swept key leaves those of its values.
+    """
 
     source: Path
     config: dict[str, Any]
@@ -36,10 +40,37 @@ class Sweep:
     def method(self) -> str:
         return str(self.config.get("method"))
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, dict[str, Any]]:
-        """Parameter specifications by dotted key: W&B's engine drops or repeats nested ones."""
-        return flat_parameters(self.config["parameters"])
+        """What the launch's words leave of the parameters, by dotted key: W&B's engine drops or repeats nested ones."""
+        specs = flat_parameters(self.config["parameters"])
+        for word in self.overrides:
+            key, value = parse_word(word)
+            if key in specs:
+                specs[key] = {"values": value} if self.selects(word) else {"value": value}
+        return specs
+
+    @property
+    def words(self) -> list[str]:
+        """What every trial is given besides its own values."""
+        return [word for word in self.overrides if not self.selects(word)]
+
+    def selects(self, word: str) -> bool:
+        """Whether a word of the launch leaves some of the values of a swept key, not one value."""
+        key, kept = parse_word(word)
+        spec = flat_parameters(self.config["parameters"]).get(key)
+        values = spec.get("values") if isinstance(spec, dict) else None
+        if (
+            not isinstance(kept, list)
+            or not isinstance(values, list)
+            or any(isinstance(value, list) for value in values)
+        ):
+            return False
+        unknown = [value for value in kept if value not in values]
+        if unknown or not kept:
+            what = f"{unknown[0]} is not among" if unknown else "leaves none of"
+            raise UserError(f"{word}: {what} the values {self.source} has for {key}: {', '.join(map(str, values))}")
+        return True
 
     @property
     def command(self) -> list[str]:
@@ -97,7 +128,7 @@ class Sweep:
         """Every value a key is given, the one that counts last."""
         spec = self.parameters.get(key) or {}
         swept = spec.get("values", [spec["value"]] if "value" in spec else [])
-        words = [*self.command, *(f"{key}={value}" for value in swept), *self.overrides]
+        words = [*self.command, *(f"{key}={value}" for value in swept), *self.words]
         return [word.partition("=")[2] for word in words if word.lstrip("-").startswith(f"{key}=")]
 
 
@@ -131,9 +162,10 @@ def read_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
     for key in all_keys(config):
         if not isinstance(key, str):
             raise UserError(f"{path}: the key {key} is not text; put it in quotes if it is meant to be")
-    words = overrides or []
-    parse_words(words)
-    return Sweep(path, config, tuple(words))
+    sweep = Sweep(path, config, tuple(overrides or []))
+    for word in sweep.overrides:
+        sweep.selects(word)
+    return sweep
 
 
 def all_keys(value: Any) -> Iterator[Any]:

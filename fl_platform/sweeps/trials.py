@@ -73,19 +73,18 @@ def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> 
 
 def launch_words(sweep: Sweep) -> list[str]:
     """The launch's own words come last and win; without a server nothing is sent, and a tag names the sweep."""
-    given = {word.partition("=")[0] for word in sweep.overrides}
+    given = {word.partition("=")[0] for word in sweep.words}
     own = {"tracking.mode": "offline", "tracking.tags": f"[sweep:{sweep.name}]"}
-    return [*(f"{key}={value}" for key, value in own.items() if key not in given), *sweep.overrides]
+    return [*(f"{key}={value}" for key, value in own.items() if key not in given), *sweep.words]
 
 
 def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
     """What ``wandb agent`` hands a run, and one process's share of the machine."""
-    params = {**trial.params, **override_values(sweep)}
     path = trial.directory / "params" / f"{trial.number:05d}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path.with_suffix(".json"), json.dumps(trial.params))
     write_atomically(
-        path, yaml.safe_dump({"wandb_version": 1, **{key: {"value": value} for key, value in params.items()}})
+        path, yaml.safe_dump({"wandb_version": 1, **{key: {"value": value} for key, value in trial.params.items()}})
     )
     tracking = trial.config.tracking
     return {
@@ -96,16 +95,6 @@ def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
         "WANDB_SWEEP_PARAM_PATH": str(path.resolve()),
         **dict.fromkeys(THREAD_VARIABLES, str(trial.config.threads)),
     }
-
-
-def override_values(sweep: Sweep) -> dict[str, Any]:
-    """Parameters the launch overrides: W&B locks a sweep's parameters, so the file must hold what is run."""
-    changed = {}
-    for word in sweep.overrides:
-        key = word.partition("=")[0]
-        if key in sweep.parameters:
-            changed[key] = yaml.safe_load(word.partition("=")[2])
-    return changed
 
 
 @dataclass(frozen=True)

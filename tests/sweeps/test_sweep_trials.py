@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 from small_sweeps import quick_sweep
 
 from fl_platform import keys
+from fl_platform.errors import UserError
 from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.proposals import grid
 from fl_platform.sweeps.trials import RowTail, Trial, environment, judge, plan
 
 
 def trial_of(sweep: Sweep) -> Trial:
-    return plan(sweep, sweep.directory, 7, {"seed": 3, "num_rounds": 9})
+    [params] = grid(sweep)
+    return plan(sweep, sweep.directory, 7, params)
 
 
 @pytest.fixture
@@ -71,6 +74,33 @@ def test_the_launchs_words_win_and_reach_the_parameter_file(tmp_path: Path) -> N
     assert handed["OMP_NUM_THREADS"] == "1"
     saved = yaml.safe_load(Path(handed["WANDB_SWEEP_PARAM_PATH"]).read_text(encoding="utf-8"))
     assert saved == {"wandb_version": 1, "seed": {"value": 3}, "num_rounds": {"value": 2}}
+
+
+def test_words_leave_some_of_a_sweeps_points(tmp_path: Path) -> None:
+    swept = {"seed": {"values": [0, 1, 2]}, "algorithm": {"parameters": {"name": {"values": ["fedavg", "mifa"]}}}}
+    sweep = quick_sweep(tmp_path, swept, "seed=[2,0]", "algorithm.name=mifa", "local_lr=0.5")
+    trials = [plan(sweep, sweep.directory, number, params) for number, params in enumerate(grid(sweep))]
+    found = [(trial.config.seed, trial.config.algorithm["name"], trial.config.local_lr) for trial in trials]
+    assert found == [(2, "mifa", 0.5), (0, "mifa", 0.5)]
+    assert [trial.label for trial in trials] == ["seed=2", "seed=0"]
+    assert sweep.identifier != quick_sweep(tmp_path, swept).identifier
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("seed=[0,7]", "7 is not among the values .*small.yaml has for seed: 0, 1, 2"),
+        ("seed=[]", "leaves none of the values .*small.yaml has for seed: 0, 1, 2"),
+    ],
+)
+def test_words_that_leave_what_is_not_there_are_refused(tmp_path: Path, word: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        quick_sweep(tmp_path, {"seed": {"values": [0, 1, 2]}}, word)
+
+
+def test_a_list_for_a_key_whose_values_are_lists_is_a_value(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, {"evaluation.targets": {"values": [[0.5], [0.6]]}}, "evaluation.targets=[0.7]")
+    assert trial_of(sweep).config.evaluation.targets == [0.7]
 
 
 @pytest.mark.parametrize(
