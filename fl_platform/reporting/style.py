@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from fl_platform.scenarios import scenarios
+
 BASELINE, WORKER, SERVER, BOTH, OTHER = "baseline", "worker", "server", "both", "other"
 BLOCKS = (BASELINE, WORKER, SERVER, BOTH, OTHER)
 """The blocks of Tables 1 and 2, in order."""
@@ -126,11 +128,8 @@ class Scenario:
         return (normal(self.data), self.skew, self.cohort_size)
 
 
-PAPER_SCENARIOS: tuple[tuple[str, str, int], ...] = (
-    *(("mnist", skew, 10) for skew in ("1.0", "0.1", "0.01")),
-    *(("mnist", "0.01", size) for size in (5, 50)),
-    *(("cifar10", skew, 10) for skew in ("1.0", "0.1", "0.01")),
-    *(("cifar100", "0.1", size) for size in (5, 10, 50)),
-    *(("tinyimagenet", skew, size) for skew, size in (("0.01", 5), ("1.0", 5), ("1.0", 10))),
+PAPER_SCENARIOS: tuple[tuple[str, str, int], ...] = tuple(
+    Scenario(values["data"]["name"], str(values["data"]["dirichlet_omega"]), values["cohort_size"]).key
+    for values in scenarios().values()
 )
-"""The columns of Table 1 (which gives CIFAR-100's omega as 0.1; Table 2 gives 1.0)."""
+"""The columns of Table 1, in its order."""
