@@ -263,15 +263,20 @@ def stop_sweep(args: argparse.Namespace) -> int:
 
 
 def check_sweeps(args: argparse.Namespace) -> int:
-    from fl_platform.sweeps.check import check_sweep
+    from fl_platform.sweeps.check import check_chosen, check_sweep, chosen_pairs
 
     worst = 0
     for path in args.targets:
-        verdict = check_sweep(path)
+        pairs = chosen_pairs(path)
+        verdict = check_sweep(path) if pairs is None else check_chosen(path, pairs)
         for problem in verdict.problems:
             print(sentence(problem), file=sys.stderr)
             worst = 2
-        if not verdict.problems:
+        if verdict.problems:
+            continue
+        if pairs is not None:
+            print(f"{path}: values for {verdict.resolved} pairs of algorithm and scenario, each of them a run")
+        else:
             size = "trials without end" if verdict.trials is None else f"{verdict.trials} trials"
             print(f"{path}: {size}; {verdict.resolved} points resolved, {verdict.runs} different runs")
     return worst
@@ -290,7 +295,8 @@ def choose_best(args: argparse.Namespace) -> int:
         content = choose(sweep, directory, ledger, args.by, args.select_on, dict(args.reuse))
     if args.write:
         write_chosen(args.write, content)
-        print(f"{sum(map(len, content['chosen'].values()))} configurations written to {args.write}")
+        found = [chosen for chosen in content["chosen"].values() if isinstance(chosen, dict)]  # others are reused
+        print(f"{sum(map(len, found))} configurations written to {args.write}")
     else:
         print(yaml.safe_dump(content, sort_keys=False), end="")
     return 0

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform import keys
-from fl_platform.composition import check_key
+from fl_platform.composition import check_key, compose, read_yaml
 from fl_platform.errors import UserError, did_you_mean
+from fl_platform.experiment import resolve
 from fl_platform.sweeps.definition import METHODS, Sweep, read_sweep
 from fl_platform.sweeps.engine import HyperParameter, SchemaError, validator
 from fl_platform.sweeps.proposals import engine_config, grid, grid_size, limit, propose, values_of
@@ -59,6 +60,34 @@ def check_sweep(path: Path, overrides: list[str] | None = None, *, most_points: 
     run_ids, problems = resolve_points(sweep, points)
     trials = limit(sweep, None) if sweep.method == "grid" or sweep.run_cap else None
     return Verdict(problems, trials, len(points), len(run_ids))
+
+
+def chosen_pairs(path: Path) -> list[tuple[str, str]] | None:
+    """The (scenario, algorithm) pairs of a chosen-values file, which stands among the sweeps; None for other files."""
+    try:
+        content = read_yaml(path, str(path))
+    except UserError:
+        return None  # ``check_sweep`` says why
+    chosen = content.get("chosen")
+    if "method" in content or not isinstance(chosen, dict):
+        return None
+    entries = {scenario: chosen.get(entry) if isinstance(entry, str) else entry for scenario, entry in chosen.items()}
+    return [
+        (str(scenario), str(name))
+        for scenario, entry in entries.items()
+        for name in (entry if isinstance(entry, dict) else ())
+    ]
+
+
+def check_chosen(path: Path, pairs: list[tuple[str, str]]) -> Verdict:
+    """A chosen-values file: every entry must give a run."""
+    problems = []
+    for scenario, algorithm in pairs:
+        try:
+            resolve(compose([f"algorithm.name={algorithm}", f"scenario={scenario}", f"chosen={path}"]))
+        except UserError as error:
+            problems.append(f"{path}: {algorithm} in {scenario}: {error}")
+    return Verdict(problems, resolved=len(pairs))
 
 
 def schema_problems(sweep: Sweep) -> Iterator[str]:

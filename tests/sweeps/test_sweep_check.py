@@ -118,3 +118,18 @@ def test_nested_parameters_are_read_as_dotted_keys(tmp_path: Path) -> None:
     nested = {"algorithm": {"parameters": {"name": {"value": "fedprox"}, "mu": {"values": [0.1, 0.2]}}}}
     verdict = check_sweep(write_sweep(tmp_path / "x.yaml", nested))
     assert (verdict.problems, verdict.trials, verdict.runs) == ([], 2, 2)
+
+
+def test_a_chosen_values_file_among_sweeps_is_checked_entry_by_entry(tmp_path: Path, capsys) -> None:
+    good, bad = tmp_path / "chosen_good.yaml", tmp_path / "chosen_bad.yaml"
+    good.write_text("chosen: {mnist_w1_s10: {fedavg: {keys: {local_lr: 0.1}}}, mnist_w0.1_s10: mnist_w1_s10}")
+    bad.write_text("chosen: {mnist_w1_s10: {fedavg: {keys: {local_lr: -1}}, fedafg: {keys: {}}}}")
+    assert main(["sweep", "check", str(good)]) == 0
+    assert "values for 2 pairs of algorithm and scenario" in capsys.readouterr().out
+    sweep = write_sweep(tmp_path / "x.yaml", SEED)
+    assert main(["sweep", "check", str(bad), str(tmp_path / "none.yaml"), str(sweep)]) == 2
+    said = capsys.readouterr()
+    assert re.search(r"fedavg in mnist_w1_s10: local_lr=-1.0 is not allowed", said.err)
+    assert re.search(r"fedafg in mnist_w1_s10: .*did you mean 'fedavg'", said.err)
+    assert "none.yaml: no such file" in said.err
+    assert "x.yaml: 2 trials" in said.out  # a file that is wrong does not hide the others
