@@ -3,7 +3,7 @@
 Autograd's nodes, the copies of its results and nn.Module's calls cost as much as a third of the products of a small
 perceptron. Here the same kernels, with the same bits, write straight into the flat gradient. TorchScript calls them
 one after another without Python in between and without its lock, so that workers on threads do not wait for each other.
-PyTorch no longer develops TorchScript; the functions it runs are Python, and run as that once it is gone.
+PyTorch no longer develops TorchScript; the functions it runs are Python, and run as that where it is not supported.
 """
 
 import sys
@@ -97,9 +97,9 @@ def write_gradient(
         else:
             mean = None if statistics is None else statistics[layer.mean]
             variance = None if statistics is None else statistics[layer.variance]
-            batch, weight = (batch_means.pop(), batch_scales.pop()), weights[layer.weight]
+            weight, batch_mean, batch_scale = weights[layer.weight], batch_means.pop(), batch_scales.pop()
             gradient, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
-                gradient, x, weight, mean, variance, batch[0], batch[1], True, layer.eps, [True, True, True]
+                gradient, x, weight, mean, variance, batch_mean, batch_scale, True, layer.eps, [True, True, True]
             )
             into[layer.weight].copy_(weight_gradient)
             into[layer.bias].copy_(bias_gradient)
