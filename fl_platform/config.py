@@ -72,6 +72,9 @@ class CheckpointConfig:
     every: int = option(
         50, "rounds between checkpoints; the end of a run always has one; 0: only the end", at_least=0, identity=False
     )
+    keep_finished: bool = option(
+        True, "false: a run that has its result drops its checkpoints, and with them the model", identity=False
+    )
 
 
 @dataclass

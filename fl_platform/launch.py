@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import logging
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable
@@ -108,6 +109,8 @@ def launch(config: Config, checkpoint: Path | None = None, should_stop: Callable
         summary, directory = fit(trainer, module, logger, checkpoint)
         if is_first_rank() and summary[keys.STATUS] != "interrupted":
             files.complete(attempt, summary)
+            if not config.checkpoint.keep_finished:
+                shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
     return Result(summary, directory)
 
 

@@ -57,6 +57,7 @@ PLACEMENT = {
     "tracking.group": "g",
     "tracking.tags": "[a]",
     "checkpoint.every": "7",
+    "checkpoint.keep_finished": "false",
     "state.device": "cpu",
     "memory.device": "cpu",
     "memory.shard": "true",

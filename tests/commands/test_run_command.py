@@ -85,6 +85,20 @@ def test_skip_finished_returns_the_stored_result_without_running(capsys, tmp_pat
     assert in_process(capsys, tmp_path)["fingerprint"] == line["fingerprint"]
 
 
+def test_a_finished_run_can_drop_its_checkpoints(capsys, tmp_path):
+    kept, dropped = (
+        in_process(capsys, tmp_path / "a"),
+        in_process(capsys, tmp_path / "b", "checkpoint.keep_finished=false"),
+    )
+    assert kept[0] == dropped[0]
+    assert list((tmp_path / "a").glob("*/attempts/*/checkpoints/*.ckpt"))
+    assert not list((tmp_path / "b").glob("*/attempts/*/checkpoints"))
+    code, again, err = run(capsys, *SMALL, f"output.dir={tmp_path / 'b'}", "--skip-finished", "--continue")
+    assert code == 0
+    assert LAST_LINE.fullmatch(again)["fingerprint"] == dropped["fingerprint"]
+    assert "is finished already" in err
+
+
 def test_where_it_runs_does_not_change_the_bits(capsys, tmp_path):
     first = in_process(capsys, tmp_path / "a")
     second = in_process(capsys, tmp_path / "b", "device=cpu", "checkpoint.every=1", "trainer.deterministic=true")
