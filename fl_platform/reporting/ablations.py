@@ -14,6 +14,7 @@ from fl_platform.reporting.measures import MEASURES, Measure, per_run, scenario_
 from fl_platform.reporting.runs import Runs, config_column
 from fl_platform.reporting.style import SEQUENCE, algorithm_order, algorithm_style
 
+WIDEST = 40  # characters below a panel that fit side by side
 Panels = dict[str, dict[tuple[Any, ...], pd.DataFrame]]
 
 
@@ -99,7 +100,9 @@ def bars(runs: Runs, key: str, value: str = "top_accuracy") -> Figure:
             for place, (mean, spread) in enumerate(zip(means, spreads, strict=True)):
                 text = f"{mean:.{min(measure.decimals, 1)}f}"
                 axis.annotate(text, (place, mean + spread), (0, 2), textcoords="offset points", ha="center", fontsize=7)
-            axis.set_xticks(range(len(means)), [value_text(values[0]) for values in settings])
+            labels = [value_text(values[0]) for values in settings]
+            slant: dict[str, Any] = {"rotation": 20, "ha": "right"} if sum(map(len, labels)) > WIDEST else {}
+            axis.set_xticks(range(len(means)), labels, **slant)
             axis.set_ylim(min(0.0, (means - spreads).min()))
             axis.grid(axis="x", visible=False)
             axis.set_title(canvas.label(title), fontsize=9)
