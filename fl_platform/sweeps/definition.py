@@ -50,7 +50,7 @@ class Sweep:
                 specs[key] = {"values": value} if self.selects(word) else {"value": value}
         return specs
 
-    @property
+    @cached_property
     def words(self) -> list[str]:
         """What every trial is given besides its own values."""
         return [word for word in self.overrides if not self.selects(word)]
