@@ -122,7 +122,10 @@ class LocalRun:
 
 @dataclass(frozen=True)
 class Updates:
-    """What the server receives: ``delta = x_t - x_i`` points downhill, the module subtracts it."""
+    """What the server receives: ``delta = x_t - x_i`` points downhill, the module subtracts it.
+
+    ``delta`` and ``sent`` are written over in the next round: copy what is to be kept.
+    """
 
     round: int
     workers: np.ndarray
@@ -204,6 +207,11 @@ class Algorithm(L.Callback):
     def has_plain_loss(self) -> bool:
         """Whether workers minimise the cross-entropy itself, whose gradient some networks can write out."""
         return type(self).local_loss is Algorithm.local_loss
+
+    @property
+    def has_plain_steps(self) -> bool:
+        """Whether workers follow the gradient of that loss, so that nothing need happen between two steps."""
+        return self.has_plain_loss and type(self).local_direction is Algorithm.local_direction
 
     def local_direction(self, step: LocalStep) -> Stack:
         """Workers: x_{tau+1} = x_tau - local_lr * direction."""

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fl_platform.flat import Vector
 from fl_platform.models.layers import BatchNorm, Features
 from fl_platform.models.network import Network, Weights
 
@@ -106,6 +107,25 @@ def write_gradient(
     return loss  # type: ignore[no-any-return]
 
 
+def write_descent(
+    layers: list[Layer],
+    params: Tensor,
+    weights: list[Tensor],
+    batches: list[Tensor],
+    labels: list[Tensor],
+    gradient: Tensor,
+    into: list[Tensor],
+    statistics: list[Tensor],
+    rate: float,
+) -> Tensor:
+    """What ``Chain.descend`` runs; ``weights`` and ``into`` are views of ``params`` and ``gradient``."""
+    losses: list[Tensor] = []
+    for x, y in zip(batches, labels):  # noqa: B905 - TorchScript knows no strict
+        losses.append(write_gradient(layers, weights, x, y, into, statistics))
+        params.add_(gradient, alpha=-rate)
+    return torch.stack(losses)
+
+
 def scripted(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
     """The function run by TorchScript, where there is one."""
     if sys.version_info >= (3, 14):  # which TorchScript does not support
@@ -116,6 +136,7 @@ def scripted(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tenso
 
 
 scripted_logits, scripted_gradient = scripted(logits_of), scripted(write_gradient)
+scripted_descent = scripted(write_descent)
 
 
 def in_order(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -178,3 +199,18 @@ class Chain:
         """Write the gradient of a batch's mean loss; returns the loss. Running statistics, if given, are updated."""
         with torch.inference_mode():  # a microsecond a kernel less than no_grad
             return scripted_gradient(self._layers, weights, x, labels, into, statistics)
+
+    def descend(
+        self,
+        params: Vector,
+        weights: Weights,
+        batches: list[Tensor],
+        labels: list[Tensor],
+        gradient: Vector,
+        into: Weights,
+        statistics: Weights,
+        rate: float,
+    ) -> Tensor:
+        """A step of SGD a batch, in place, with ``gradient`` as scratch and both vectors' views; returns the losses."""
+        with torch.inference_mode():
+            return scripted_descent(self._layers, params, weights, batches, labels, gradient, into, statistics, rate)

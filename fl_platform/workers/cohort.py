@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 
+from fl_platform.flat import Scratch
 from fl_platform.workers.ranks import Ranks
 from fl_platform.workers.training import Job, LocalResult, LocalTraining, Records
 
@@ -22,7 +23,7 @@ class Crew:
     """
 
     def __init__(self, trainings: Sequence[LocalTraining]) -> None:
-        self.size = len(trainings)
+        self.size, self.scratch = len(trainings), Scratch()
         self._idle: SimpleQueue[LocalTraining] = SimpleQueue()
         for training in trainings:
             self._idle.put(training)
@@ -42,7 +43,7 @@ class Crew:
 
 def train_cohort(crew: Crew, job: Job, widths: Mapping[str, int], chunk: int | None, ranks: Ranks) -> LocalResult:
     """Train every worker of the job, ``chunk`` at a time; ``widths`` are the lengths of what each keeps and sends."""
-    result = LocalResult.for_job(job, widths)
+    result = LocalResult.for_job(job, widths, crew.scratch)
     share = ranks.share(len(job.workers))
     step = chunk or len(job.workers)
     pieces = [slice(start, min(start + step, share.stop)) for start in range(share.start, share.stop, step)]

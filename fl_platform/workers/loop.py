@@ -28,10 +28,32 @@ class SingleObjective(StackedObjective):
 
     def load(self, step: int) -> None:
         self._step, self._training_passes = step, 0
+        self._x, self._labels = self._batch(step)
+
+    def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         x, labels = self._batches[step]
         width = self._widths[step]
         is_whole = width == labels.shape[1]
-        self._x, self._labels = (x, labels) if is_whole else (x[:, :width], labels[:, :width])
+        return (x, labels) if is_whole else (x[:, :width], labels[:, :width])
+
+    def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
+        training, network = self._training, self._network
+        if training.chain is None:
+            return None
+        gradient = training.room("gradient0", 1, self._job.global_params)
+        batches, labels = zip(*(self._batch(step) for step in range(len(self._batches))), strict=True)
+        self.passes += len(batches)
+        losses = training.chain.descend(
+            params.view(-1),
+            training.views(params, network.parameters),
+            [x[0] for x in batches],
+            [y[0] for y in labels],
+            gradient.view(-1),
+            training.views(gradient, network.parameters),
+            training.views(buffers, network.buffers),
+            rate,
+        )
+        return losses.unsqueeze(1)
 
     def gradient(
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool

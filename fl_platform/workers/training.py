@@ -15,7 +15,7 @@ from torch import Tensor
 from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
-from fl_platform.flat import Layout, Stack, Vector
+from fl_platform.flat import Layout, Scratch, Stack, Vector
 from fl_platform.models.chain import Chain
 from fl_platform.models.network import Network, Weights
 from fl_platform.seeding import stream_keys
@@ -66,7 +66,7 @@ class Records:
 
 @dataclass
 class LocalResult:
-    """What the workers of a job end with, a row each."""
+    """What the workers of a job end with, a row each; the next round is written over it."""
 
     delta: Stack  # x_t - x_i
     buffers: Stack
@@ -76,14 +76,18 @@ class LocalResult:
     gradient_passes: int = 0  # of each worker
 
     @staticmethod
-    def for_job(job: Job, widths: Mapping[str, int]) -> "LocalResult":
+    def for_job(job: Job, widths: Mapping[str, int], scratch: Scratch) -> "LocalResult":
         """Room to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
-        room, count = job.global_params.new_empty, len(job.workers)
+        like, count = job.global_params, len(job.workers)
+
+        def room(name: str, *width: int) -> Tensor:
+            return scratch.take(name, (count, *width), like.dtype, like.device)
+
         return LocalResult(
-            delta=room(count, job.global_params.numel()),
-            buffers=room(count, job.global_buffers.numel()),
-            loss=room(count),
-            outcome={name: room(count, width) for name, width in widths.items()},
+            delta=room("delta", like.numel()),
+            buffers=room("buffers", job.global_buffers.numel()),
+            loss=room("loss"),
+            outcome={name: room(f"outcome.{name}", width) for name, width in widths.items()},
         )
 
     @property
@@ -114,6 +118,10 @@ class Objective(ABC):
         They are taken at each worker's own parameters, or at one point for all.
         """
 
+    def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
+        """All steps along the plain gradient at once, in place: (steps, S) losses; None if that is not to be had."""
+        return None
+
     @abstractmethod
     def gradient_at(self, params: Stack | Vector) -> Stack:
         """Gradients elsewhere; running statistics are left alone."""
@@ -138,7 +146,7 @@ class LocalTraining:
         self.images, self.streams = images, streams
         self.local_lr, self.local_steps, self.seed = local_lr, local_steps, seed
         self._rooms: dict[tuple[str, int], Stack] = {}
-        self._images_room: Tensor | None = None
+        self._scratch = Scratch()
         self._leaves: dict[tuple[int, torch.Size], Weights] = {}
         self._views: dict[int, Weights] = {}
         self.chain = Chain.of(network) if algorithm.has_plain_loss else None
@@ -146,11 +154,24 @@ class LocalTraining:
     def train(self, job: Job, result: LocalResult, rows: slice) -> Records:
         """Train the workers of the job and write what they end with into ``rows`` of the result; returns figures."""
         size, records = len(job.workers), Records()
-        params, spare = self.room("params", size, job.global_params), self.room("spare", size, job.global_params)
-        params.copy_(job.global_params)
-        previous = params
+        params = self.room("params", size, job.global_params).copy_(job.global_params)
         buffers = self.room("buffers", size, job.global_buffers).copy_(job.buffers)
         objective = self._objective(self, job, job.plan, "step")
+        losses = objective.descend(params, buffers, self.local_lr) if self.algorithm.has_plain_steps else None
+        if losses is None:
+            params, losses = self._steps(objective, job, params, buffers, records)
+        torch.sub(job.global_params, params, out=result.delta[rows])
+        result.buffers[rows] = buffers
+        result.loss[rows] = losses.mean(0)
+        result.gradient_passes = objective.passes  # the same for every worker
+        self._finish(job, params, result, rows)
+        return records
+
+    def _steps(
+        self, objective: Objective, job: Job, params: Stack, buffers: Stack, records: Records
+    ) -> tuple[Stack, Tensor]:
+        """The parameters after all steps along the algorithm's direction, and (steps, S) losses."""
+        previous, spare = params, self.room("spare", len(params), job.global_params)
         losses = []
         for index in range(self.local_steps):
             objective.load(index)
@@ -170,12 +191,7 @@ class LocalTraining:
             room = previous if index else spare  # x_{tau-1} is not needed any more
             previous, params = params, torch.add(params, direction, alpha=-self.local_lr, out=room)
             losses.append(loss)
-        torch.sub(job.global_params, params, out=result.delta[rows])
-        result.buffers[rows] = buffers
-        result.loss[rows] = torch.stack(losses).mean(0)
-        result.gradient_passes = objective.passes  # the same for every worker
-        self._finish(job, params, result, rows)
-        return records
+        return params, torch.stack(losses)
 
     def _finish(self, job: Job, params: Stack, result: LocalResult, rows: slice) -> None:
         run = LocalRun(
@@ -201,9 +217,7 @@ class LocalTraining:
 
     def image_room(self, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Scratch for the images of one worker, which the next may overwrite."""
-        if self._images_room is None or self._images_room.numel() < shape.numel():
-            self._images_room = torch.empty(shape.numel(), dtype=dtype, device=device)
-        return self._images_room[: shape.numel()].view(shape)
+        return self._scratch.take("images", shape, dtype, device)
 
     def leaves(self, params: Stack | Vector) -> Weights:
         """Differentiable views of each parameter; those of scratch stacks, which stay in place, are made once."""

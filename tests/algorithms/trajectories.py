@@ -1,6 +1,6 @@
 """Federations of a tiny network or of quadratics, with the global model of every round and what workers sent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lightning as L
@@ -120,7 +120,9 @@ def watching(kind: type[Algorithm], **fields: Any) -> Any:
         def server_direction(self, updates: Any) -> Tensor:
             before = updates.global_params.clone()
             direction = super().server_direction(updates)
-            self.server_steps.append(SeenRound(updates, before, direction.clone()))
+            sent = {name: stack.clone() for name, stack in updates.sent.items()}
+            kept = replace(updates, delta=updates.delta.clone(), sent=sent)
+            self.server_steps.append(SeenRound(kept, before, direction.clone()))
             return direction
 
     algorithm = Watching(**fields)
