@@ -25,12 +25,11 @@ SMALLEST_SCALE = 1e-120
 the QP and lengths do not, so the anchor of a worker unseen for long must not vanish by underflow."""
 CHUNK = 8192
 """Coordinates per matrix product: long enough for a fast product, short enough for float32 sums to lose little."""
-PROBES = 4
-"""Rows of a matrix product come in multiples of this: MKL takes longer for 11 than for 12."""
 NARROW = 4096
 """Segments up to this width are multiplied in float64: that is cheap, and anchors of small tensors are dependent."""
 FLOAT32_GRAM = 3e-7
-"""Relative error of Gram entries summed over float32 chunks; 2.3e-7 was the largest seen, for positive rows."""
+"""Relative error of Gram entries summed in float32 over chunks, in float64 over all; 2.3e-7 was the largest seen, for
+positive rows."""
 
 
 def check_size(memory_size: int, cohort_size: int, num_workers: int) -> None:
@@ -210,18 +209,28 @@ class GradientMemory:
     def _contributions(self, slots: Tensor, vector: Tensor) -> Tensor:
         """(L, len(slots) + 1, used + 1) products of the given rows and the vector with all rows; last, its square."""
         used, count = self.used, len(slots) + 1
-        slots = slots.to(self.rows.device)
         total = torch.zeros(len(self.segments), count, used + 1, dtype=torch.float64, device=self.rows.device)
         for index, (start, stop) in enumerate(self.segments):
-            kind = torch.float64 if stop - start <= NARROW else self.rows.dtype
-            room = torch.zeros(count + -count % PROBES, min(CHUNK, stop - start), dtype=kind, device=self.rows.device)
-            for left in range(start, stop, CHUNK):
-                right = min(left + CHUNK, stop)
-                rows, probes = self.rows[:used, left:right].to(kind), room[:, : right - left]
-                torch.index_select(rows, 0, slots, out=probes[: count - 1])  # read now, and again from the cache
-                probes[count - 1] = vector[left:right]
-                total[index, :, :used] += (probes @ rows.mT)[:count]
+            is_wide = stop - start > NARROW
+            if is_wide and self.rows.dtype == torch.float32 and self.rows.device.type == "cpu":
+                from fl_platform.qp.rows import row_products  # its compiler is loaded where it is needed
+
+                total[index, :, :used] = row_products(self.rows[:used], slots, vector, start, stop)
+            else:
+                kind = self.rows.dtype if is_wide else torch.float64
+                total[index, :, :used] = self._matrix_products(slots, vector, start, stop, kind)
             total[index, -1, used] = vector[start:stop].double().square().sum()
+        return total
+
+    def _matrix_products(self, slots: Tensor, vector: Tensor, start: int, stop: int, kind: torch.dtype) -> Tensor:
+        """(len(slots) + 1, used) of a segment, multiplied as ``kind``."""
+        slots = slots.to(self.rows.device)
+        total = torch.zeros(len(slots) + 1, self.used, dtype=torch.float64, device=self.rows.device)
+        for left in range(start, stop, CHUNK):
+            columns = slice(left, min(left + CHUNK, stop))
+            rows = self.rows[: self.used, columns].to(kind)
+            probes = torch.cat([rows[slots], vector[columns].to(kind).unsqueeze(0)])
+            total += probes @ rows.mT
         return total
 
     def statistics(self) -> dict[str, float]:
