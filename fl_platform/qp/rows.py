@@ -30,11 +30,9 @@ def _row_products(rows: Array, vector: Array, probes: Array, start: int, stop: i
     for left in range(start, stop, PIECE):
         right = min(left + PIECE, stop)
         for j in range(0, size, 3):
-            x, y, z = (
-                rows[j, left:right],
-                rows[min(j + 1, size - 1), left:right],
-                rows[min(j + 2, size - 1), left:right],
-            )
+            x = rows[j, left:right]
+            y = rows[min(j + 1, size - 1), left:right]
+            z = rows[min(j + 2, size - 1), left:right]
             for i in range(0, count, 4):
                 a = _probe(rows, vector, probes[i], left, right)
                 b = _probe(rows, vector, probes[min(i + 1, count - 1)], left, right)
