@@ -213,10 +213,18 @@ def to_frames(logs: list[LoggedRun]) -> Runs:
     tables = [log.history.add_column(0, "run_id", pa.repeat(_leaf(log.run_id), log.history.num_rows)) for log in logs]
     empty = pd.DataFrame({"run_id": pd.Series(dtype=str), keys.ROUND: pd.Series(dtype=np.int64)})
     rounds = concatenate(tables).to_pandas() if tables else empty
-    runs = (
-        pd.DataFrame(rows) if rows else pd.DataFrame({"run_id": pd.Series(dtype=str), "status": pd.Series(dtype=str)})
-    )
+    runs = _frame(rows) if rows else pd.DataFrame({"run_id": pd.Series(dtype=str), "status": pd.Series(dtype=str)})
     return Runs(runs, rounds, tuple(text for log in logs for text in log.warnings))
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """A row a run. Keys that only some have keep their whole numbers, which pandas would turn into 10.0."""
+    frame = pd.DataFrame(rows)
+    for name in frame.columns[frame.dtypes == np.float64]:
+        values = [row.get(name) for row in rows]
+        if name.startswith("config.") and all(value is None or isinstance(value, int) for value in values):
+            frame[name] = pd.Series(values, dtype=object)
+    return frame
 
 
 def _leaf(value: Any) -> Any:

@@ -219,6 +219,14 @@ def test_pivot_states_n_and_what_it_averages_over() -> None:
         pivot.pivot_table(frames(*logs), ["cohortsize"], [], "top_accuracy")
 
 
+def test_whole_numbers_that_only_some_runs_have_stay_whole() -> None:
+    """Not 10.0, which pandas makes of 10 beside a run without that key; a rate of 1.0 is not one of them."""
+    logs = [flat("fedavg", 0.5), flat("gradma_s", 0.8, algorithm__memory_size=10, algorithm__memory_decay=1.0)]
+    table = pivot.pivot_table(frames(*logs), ["algorithm.memory_decay"], ["algorithm.memory_size"], "top_accuracy")
+    assert table.header == ((("algorithm.memory_size=10", 1), ("algorithm.memory_size=none", 1)),)
+    assert list(texts(table)) == ["1.0", "none"]
+
+
 def test_foreign_runs_are_named() -> None:
     log = flat("fedavg", 0.9, run_id="foreign")
     del log.config["seed"]
