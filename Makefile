@@ -14,7 +14,7 @@ export WANDB_CONFIG_DIR := $(CURDIR)/build/cache/wandb
 export WANDB_DATA_DIR := $(CURDIR)/build/cache/wandb
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help setup demo test torture lint bench lock clean
+.PHONY: help setup demo test torture lint bench docs lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -37,7 +37,10 @@ lint: $(VENV)/dev.stamp ## ruff (rules and format) and mypy --strict
 	$(BIN)/mypy --strict fl_platform
 
 bench: setup ## measure the engines and the solver on this machine
-	$(BIN)/python -m fl_platform bench
+	$(BIN)/python -m benchmarks
+
+docs: setup ## renew the parts of the documents that are made from the code
+	$(BIN)/python -m tools.documentation --write
 
 lock: ## resolve requirements-dev.txt afresh and write constraints.txt
 	rm -rf build/lock

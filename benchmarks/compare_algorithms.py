@@ -16,12 +16,13 @@ from pathlib import Path
 import matplotlib as mpl
 import pandas as pd
 
-from fl_platform import experiment, keys
 from fl_platform.algorithms import base
-from fl_platform.composition import compose
-from fl_platform.launch import launch
+from fl_platform.config.compose import compose
+from fl_platform.federation import experiment
+from fl_platform.federation.launch import launch
+from fl_platform.paper.style import GROUPINGS, algorithm_order, algorithm_style, normal
 from fl_platform.reporting import canvas
-from fl_platform.reporting.style import GROUPINGS, algorithm_order, algorithm_style, normal
+from fl_platform.runs import metrics
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "algorithms"
 PANELS = {"worker": "Changes the workers", "server": "Changes the server", "both": "Changes both"}
@@ -39,9 +40,9 @@ def one_run(name: str, data: str, seed: int, rounds: int) -> list[dict[str, obje
         {
             "algorithm": name,
             "seed": seed,
-            "round": row[keys.ROUND],
-            "accuracy": round(100 * row[keys.TEST_ACCURACY], 2) if keys.TEST_ACCURACY in row else None,
-            "seconds": round(row[keys.ROUND_SECONDS], 4),
+            "round": row[metrics.ROUND],
+            "accuracy": round(100 * row[metrics.TEST_ACCURACY], 2) if metrics.TEST_ACCURACY in row else None,
+            "seconds": round(row[metrics.ROUND_SECONDS], 4),
         }
         for row in rows
     ]

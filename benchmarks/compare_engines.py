@@ -11,13 +11,14 @@ import time
 import numpy as np
 import torch
 
-from fl_platform import experiment, models
-from fl_platform.composition import compose
+from fl_platform import models
+from fl_platform.config.compose import compose
 from fl_platform.data.datasets import Dataset
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import make_partition
-from fl_platform.federated import FederatedModule
-from fl_platform.launch import make_trainer, quieten_lightning
+from fl_platform.federation import experiment
+from fl_platform.federation.launch import make_trainer, quieten_lightning
+from fl_platform.federation.module import FederatedModule
 from fl_platform.models.network import Network
 from fl_platform.seeding import generator
 

@@ -8,15 +8,15 @@ The words are those of `run`. A row a round: the length of the global model, and
 
 import sys
 
-from fl_platform import experiment  # before Lightning: it makes a torchvision built for CUDA work
+from fl_platform.federation import experiment  # before Lightning: it makes a torchvision built for CUDA work
 
 # isort: split
 
 import lightning as L
 import torch
 
-from fl_platform.composition import compose
-from fl_platform.launch import make_trainer, quieten_lightning
+from fl_platform.config.compose import compose
+from fl_platform.federation.launch import make_trainer, quieten_lightning
 
 QUIET = ["num_rounds=12", "tracking.mode=disabled", "evaluation.every=1000000", "trainer.enable_progress_bar=false"]
 

@@ -8,15 +8,15 @@ import lightning as L
 import numpy as np
 import torch
 
-from fl_platform import experiment
 from fl_platform.algorithms.base import Algorithm
-from fl_platform.checkpoints import AtomicCheckpointIO, RoundCheckpoint
-from fl_platform.composition import compose
-from fl_platform.config import Config
+from fl_platform.config.compose import compose
+from fl_platform.config.schema import Config
 from fl_platform.data.datasets import Dataset
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
-from fl_platform.federated import FederatedModule
+from fl_platform.federation import experiment
+from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint
+from fl_platform.federation.module import FederatedModule
 from fl_platform.seeding import generator
 
 SIZES = (5, 9, 20, 7, 12, 30)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fl_platform import keys
-from fl_platform.tracking.wandb_file import LoggedRun
+from fl_platform.runs import metrics
+from fl_platform.runs.wandb_file import LoggedRun
 
 
 def curve(level: float, speed: float, seed: int, rounds: int) -> np.ndarray:
@@ -50,11 +50,11 @@ def make_log(
             place = place.setdefault(group, {})
         place[leaf] = value
     history = {
-        keys.ROUND: np.arange(1, count + 1, dtype=float),
-        keys.TEST_ACCURACY: values,
-        keys.FORGETTING: np.maximum.accumulate(values) - values,
-        keys.TOTAL_BYTES: np.arange(1, count + 1) * 1e6,
-        keys.TOTAL_SECONDS: np.arange(1, count + 1) * 0.5,
+        metrics.ROUND: np.arange(1, count + 1, dtype=float),
+        metrics.TEST_ACCURACY: values,
+        metrics.FORGETTING: np.maximum.accumulate(values) - values,
+        metrics.TOTAL_BYTES: np.arange(1, count + 1) * 1e6,
+        metrics.TOTAL_SECONDS: np.arange(1, count + 1) * 0.5,
         **(columns or {}),
     }
     identity = json.dumps(nested, sort_keys=True)
@@ -64,7 +64,7 @@ def make_log(
         started=1000.0 + seed,
         exit_code=None if status in ("crashed", "running") else 0,
         config=nested,
-        summary={keys.STATUS: status, keys.TOP_ACCURACY: float(np.nanmax(values)) if count else None},
+        summary={metrics.STATUS: status, metrics.TOP_ACCURACY: float(np.nanmax(values)) if count else None},
         history=pa.table(history),
         status=status,
     )

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fl_platform.config import Config, MemoryConfig, QPConfig
+from fl_platform.config.schema import Config, MemoryConfig, QPConfig
 from fl_platform.errors import UserError, unknown_name
-from fl_platform.flat import Layout, Stack, Vector
+from fl_platform.models.flat import Layout, Stack, Vector
 
 
 class Processes(Protocol):
@@ -230,7 +230,7 @@ class Algorithm(L.Callback):
         return global_params
 
     def also_evaluated(self, global_params: Vector) -> dict[str, Vector]:
-        """Models scored beside it at every evaluation: name -> parameters, logged as ``keys.score_of(name, ...)``."""
+        """Models scored beside it at every evaluation: name -> parameters, logged under ``metrics.score_of``."""
         return {}
 
     def diagnostics(self) -> dict[str, float]:

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from fl_platform.algorithms.base import Algorithm, Federation, LocalBatch
 from fl_platform.algorithms.momentum import SlowMomentum
+from fl_platform.config.options import option
 from fl_platform.errors import UserError
-from fl_platform.options import option
 
 
 @dataclass(eq=False)

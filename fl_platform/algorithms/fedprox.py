@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from fl_platform.algorithms.base import Algorithm, LocalStep
 from fl_platform.algorithms.momentum import SlowMomentum
-from fl_platform.flat import Stack
-from fl_platform.options import option
+from fl_platform.config.options import option
+from fl_platform.models.flat import Stack
 
 
 @dataclass(eq=False)

@@ -25,13 +25,14 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fl_platform import keys, qp
+from fl_platform import qp
 from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
 from fl_platform.algorithms.memory import GradientMemory, check_size
 from fl_platform.algorithms.momentum import SlowMomentum
-from fl_platform.config import Config
-from fl_platform.flat import Stack, Vector
-from fl_platform.options import option
+from fl_platform.config.options import option
+from fl_platform.config.schema import Config
+from fl_platform.models.flat import Stack, Vector
+from fl_platform.runs import metrics
 
 FROZEN = 1e-6  # a tensor keeps less than this share of its length: no direction agrees with all anchors
 
@@ -69,9 +70,9 @@ class ProjectedWorker(Algorithm):
                 margin=self._qp.worker_margin,
                 solver=self._qp.solver,
             )
-        step.record(keys.QP_WORKER_ACTIVE, found.active)
-        step.record(keys.QP_WORKER_RATIO, found.norm_ratio)
-        step.record(keys.QP_WORKER_RESIDUAL, found.residual, how="max")
+        step.record(metrics.QP_WORKER_ACTIVE, found.active)
+        step.record(metrics.QP_WORKER_RATIO, found.norm_ratio)
+        step.record(metrics.QP_WORKER_RESIDUAL, found.residual, how="max")
         return found.vectors
 
     def anchors(self, step: LocalStep) -> list[Stack]:
@@ -144,11 +145,11 @@ class ProjectedServer(SlowMomentum):
         before = torch.linalg.vector_norm(momentum)
         self.momentum = self._ranks.whole(found.vectors, len(momentum)) if self._is_shared else found.vectors
         self._figures = {
-            keys.QP_SERVER_ACTIVE: float(found.active.double().mean()),
-            keys.QP_SERVER_RATIO: float(torch.linalg.vector_norm(self.momentum) / before),
-            keys.QP_SERVER_RESIDUAL: float(found.residual.max()),
-            keys.QP_FROZEN_TENSORS: float((found.norm_ratio < FROZEN).sum()),
-            keys.QP_FALLBACKS: float(found.fallbacks),
+            metrics.QP_SERVER_ACTIVE: float(found.active.double().mean()),
+            metrics.QP_SERVER_RATIO: float(torch.linalg.vector_norm(self.momentum) / before),
+            metrics.QP_SERVER_RESIDUAL: float(found.residual.max()),
+            metrics.QP_FROZEN_TENSORS: float((found.norm_ratio < FROZEN).sum()),
+            metrics.QP_FALLBACKS: float(found.fallbacks),
         }
         return self.momentum
 

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform import keys
 from fl_platform.algorithms.policies import Slots, get_policy
 from fl_platform.errors import UserError
 from fl_platform.qp import Projection, solve
 from fl_platform.qp.dual import EXACT_GRAM
 from fl_platform.qp.projection import LIFT, Segments, check_segments
+from fl_platform.runs import metrics
 from fl_platform.seeding import generator
 
 SMALLEST_SCALE = 1e-120
@@ -213,7 +213,7 @@ class GradientMemory:
         for index, (start, stop) in enumerate(self.segments):
             is_wide = stop - start > NARROW
             if is_wide and self.rows.dtype == torch.float32 and self.rows.device.type == "cpu":
-                from fl_platform.qp.rows import row_products  # its compiler is loaded where it is needed
+                from fl_platform.kernels.row_products import row_products  # its compiler is loaded where it is needed
 
                 total[index, :, :used] = row_products(self.rows[:used], slots, vector, start, stop)
             else:
@@ -237,11 +237,11 @@ class GradientMemory:
         """Logged once a round; an age is the number of rounds since the owner was last sampled."""
         ages = self.round - self.last_sampled[: self.used]
         return {
-            keys.MEMORY_SLOTS: float(self.used),
-            keys.MEMORY_EVICTIONS: float(self.evictions),
-            keys.MEMORY_HITS: float(self.hits),
-            keys.MEMORY_MEAN_AGE: float(ages.mean()) if len(ages) else 0.0,
-            keys.MEMORY_MAX_AGE: float(ages.max()) if len(ages) else 0.0,
+            metrics.MEMORY_SLOTS: float(self.used),
+            metrics.MEMORY_EVICTIONS: float(self.evictions),
+            metrics.MEMORY_HITS: float(self.hits),
+            metrics.MEMORY_MEAN_AGE: float(ages.mean()) if len(ages) else 0.0,
+            metrics.MEMORY_MAX_AGE: float(ages.max()) if len(ages) else 0.0,
         }
 
     _TENSORS = ("rows", "gram", "scale")

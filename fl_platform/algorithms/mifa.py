@@ -12,7 +12,7 @@ import torch
 
 from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, Updates, state
 from fl_platform.algorithms.momentum import SlowMomentum
-from fl_platform.flat import Stack, Vector
+from fl_platform.models.flat import Stack, Vector
 
 
 @dataclass(eq=False)

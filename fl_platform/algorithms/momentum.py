@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from fl_platform.algorithms.base import Algorithm, Federation, Updates, state
-from fl_platform.flat import Vector
-from fl_platform.options import option
+from fl_platform.config.options import option
+from fl_platform.models.flat import Vector
 
 
 @dataclass(eq=False)

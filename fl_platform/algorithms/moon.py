@@ -20,9 +20,9 @@ from torch import Tensor
 
 from fl_platform.algorithms.base import Algorithm, LocalBatch, LocalRun
 from fl_platform.algorithms.momentum import SlowMomentum
+from fl_platform.config.options import option
 from fl_platform.errors import UserError
-from fl_platform.flat import Stack
-from fl_platform.options import option
+from fl_platform.models.flat import Stack
 
 PROJECTION_WIDTH = 256
 

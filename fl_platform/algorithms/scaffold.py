@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
-from fl_platform.flat import Stack, Vector
+from fl_platform.models.flat import Stack, Vector
 
 
 @dataclass(eq=False)

@@ -20,7 +20,10 @@ def class_counts(config: dict[str, Any]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=16)
 def _counts(text: str) -> dict[str, Any]:
-    from fl_platform.composition import from_given, parse_mapping  # torch: seconds and memory that no other view needs
+    from fl_platform.config.compose import (  # torch: seconds and memory that no other view needs
+        from_given,
+        parse_mapping,
+    )
     from fl_platform.data import datasets
     from fl_platform.data.deal import deal, prepare
 

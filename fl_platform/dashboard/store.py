@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fl_platform.dashboard.run_files import RunFiles
 from fl_platform.dashboard.sweeps import LEDGER, ShownSweep, TrialOfRun, read_sweep
 from fl_platform.errors import UserError
-from fl_platform.reporting import cache
-from fl_platform.reporting.runs import CRASHED, merge, own_id, read_source, with_status
 from fl_platform.reporting.shown import ShownRun, shown
-from fl_platform.tracking.wandb_file import LoggedRun
+from fl_platform.runs import cache
+from fl_platform.runs.frames import CRASHED, merge, own_id, read_source, with_status
+from fl_platform.runs.live import RunFiles
+from fl_platform.runs.wandb_file import LoggedRun
 
 LOOK_SECONDS = 1.0
 _SHARE = 20  # looks take a twentieth of the time,

@@ -8,19 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fl_platform import keys
 from fl_platform.dashboard.partition import class_counts
 from fl_platform.dashboard.store import State, Store
 from fl_platform.errors import UserError, unknown_name, visible
 from fl_platform.reporting import tables
 from fl_platform.reporting.lines import AXES, Wish, make_lines, metrics_of
 from fl_platform.reporting.measures import MEASURES
-from fl_platform.reporting.runs import to_frames
 from fl_platform.reporting.shown import ShownRun, details, row, table_values
+from fl_platform.runs import metrics
+from fl_platform.runs.frames import to_frames
 
 MOST_POINTS = 2000
 _LOG_TAIL = 32_768
-_IN_TABLES = (keys.ROUND, keys.TEST_ACCURACY, keys.FORGETTING, keys.TOTAL_BYTES, keys.TOTAL_SECONDS)
+_IN_TABLES = (metrics.ROUND, metrics.TEST_ACCURACY, metrics.FORGETTING, metrics.TOTAL_BYTES, metrics.TOTAL_SECONDS)
 
 
 class Views:
@@ -62,7 +62,7 @@ class Views:
         if axis not in AXES:
             raise unknown_name("axis", axis, AXES)
         wish = Wish(
-            metric=words.get("metric", keys.TEST_ACCURACY),
+            metric=words.get("metric", metrics.TEST_ACCURACY),
             by=tuple(word for word in words.get("by", "algorithm,scenario").split(",") if word),
             axis=axis,
             points=min(_whole(words, "points", 300), MOST_POINTS),

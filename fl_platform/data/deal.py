@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fl_platform import seeding
-from fl_platform.config import Config
+from fl_platform.config.schema import Config
 from fl_platform.data import datasets
 from fl_platform.data.image_set import ImageSet, hold_out
 from fl_platform.data.partition import Partition, make_partition

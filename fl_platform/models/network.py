@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fl_platform.flat import Binding, Layout, Stack, Vector
+from fl_platform.models.flat import Binding, Layout, Stack, Vector
 from fl_platform.models.layers import Features, Pass, running
 
 Weights = list[Tensor]  # one tensor per parameter, with a leading stack dimension or without

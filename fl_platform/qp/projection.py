@@ -84,7 +84,7 @@ def project_stack(
         raise UserError(f"{count} anchors given; project_stack takes at most {ANCHORS}, use project")
     segments = check_segments(segments, columns[0].shape[-1])
     if columns[0].device.type == "cpu":
-        from fl_platform.qp.host import project_on_host  # its compiler is loaded where it is needed
+        from fl_platform.kernels.worker_projection import project_on_host  # its compiler is loaded where it is needed
 
         return Projection(**project_on_host(columns, segments, margin))
     figures: dict[str, Any] = enumerate_on_device(stack_gram(columns, segments), margin)

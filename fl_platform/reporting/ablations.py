@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fl_platform.errors import UserError, unknown_name
+from fl_platform.paper.style import SEQUENCE, algorithm_order, algorithm_style
 from fl_platform.reporting import canvas
 from fl_platform.reporting.measures import MEASURES, Measure, per_run, scenario_of, varying_keys
-from fl_platform.reporting.runs import Runs, config_column
-from fl_platform.reporting.style import SEQUENCE, algorithm_order, algorithm_style
+from fl_platform.runs.frames import Runs, config_column
 
 WIDEST = 40  # characters below a panel that fit side by side
 Panels = dict[str, dict[tuple[Any, ...], pd.DataFrame]]

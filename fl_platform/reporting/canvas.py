@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fl_platform.errors import visible
-from fl_platform.reporting.style import algorithm_order
-from fl_platform.writing import write_atomically
+from fl_platform.paper.style import algorithm_order
+from fl_platform.runs.writing import write_atomically
 
 FORMATS = ("png", "svg", "pdf")
 

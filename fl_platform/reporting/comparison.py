@@ -7,12 +7,11 @@ import numpy as np
 import pandas as pd
 
 from fl_platform.errors import UserError, unknown_name
-from fl_platform.reporting import paper
+from fl_platform.paper import tables as paper_tables
+from fl_platform.paper.style import Scenario, algorithm_order, algorithm_style, normal
 from fl_platform.reporting.layout import MISSING, NOT_REACHED, Cell, Row, Table, layout
 from fl_platform.reporting.measures import MEASURES, Selection, cell_crossings, cell_runs, cell_values, per_run
-from fl_platform.reporting.runs import Runs
 from fl_platform.reporting.statistics import bootstrap_interval, spearman
-from fl_platform.reporting.style import Scenario, algorithm_order, algorithm_style, normal
 from fl_platform.reporting.tables import (
     PAPER_SEEDS,
     check_ddof,
@@ -21,10 +20,15 @@ from fl_platform.reporting.tables import (
     statistic_text,
     target_text,
 )
+from fl_platform.runs.frames import Runs
 
 
 def beside_table1(
-    runs: Runs, select: Selection = "only", seeds: int = PAPER_SEEDS, ddof: int = 1, directory: Path = paper.DIRECTORY
+    runs: Runs,
+    select: Selection = "only",
+    seeds: int = PAPER_SEEDS,
+    ddof: int = 1,
+    directory: Path = paper_tables.DIRECTORY,
 ) -> Table:
     """Top accuracy: ours, the paper's, the difference, and whether it is within 2 of the paper's std."""
     check_ddof(ddof)
@@ -33,7 +37,7 @@ def beside_table1(
     ours = cell_values(cells, per_run(runs)["top_accuracy"], measure)
     if not ours.empty:
         ours["text"] = [statistic_text(row, measure, seeds, ddof) for row in ours.to_dict("records")]
-    pairs = _pairs(ours, paper.table1(directory).rename(columns={"mean": "paper", "std": "paper_std"}))
+    pairs = _pairs(ours, paper_tables.table1(directory).rename(columns={"mean": "paper", "std": "paper_std"}))
     pairs["difference"] = pairs["mean"] - pairs["paper"]
     pairs["is_within_2_std"] = (pairs["difference"].abs() <= 2 * pairs["paper_std"]).where(pairs["mean"].notna())
     pairs["paper_text"] = [
@@ -47,11 +51,11 @@ def beside_table1(
 
 
 def beside_table2(
-    runs: Runs, select: Selection = "only", seeds: int = PAPER_SEEDS, directory: Path = paper.DIRECTORY
+    runs: Runs, select: Selection = "only", seeds: int = PAPER_SEEDS, directory: Path = paper_tables.DIRECTORY
 ) -> Table:
     """Rounds to the paper's target accuracy: ours, the paper's and their ratio."""
     cells = cell_runs(runs, select)
-    theirs = paper.table2(directory).rename(columns={"rounds": "paper"}).drop(columns="target")
+    theirs = paper_tables.table2(directory).rename(columns={"rounds": "paper"}).drop(columns="target")
     targets = scenario_targets(runs, cells, None, directory)
     ours = cell_crossings(runs, cells, targets)
     if not ours.empty:
@@ -108,7 +112,7 @@ def _sections(
         rows.append(Row(f"{scenario.label}: Spearman rank correlation", tuple(map(Cell, texts))))
         blocks.append(tuple(rows))
     if any(scenario.key[0] == "cifar100" for scenario in pairs["scenario"]):
-        notes = [*notes, paper.CIFAR100_NOTE]
+        notes = [*notes, paper_tables.CIFAR100_NOTE]
     numbers = pairs.assign(scenario=[scenario.label for scenario in pairs["scenario"]], algorithm=pairs["name"])
     numbers = numbers.drop(
         columns=[name for name in numbers if name in ("name", "place", "bold", "rounds_rank", "paper_rank")]

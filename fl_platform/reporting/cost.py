@@ -2,10 +2,10 @@
 
 import pandas as pd
 
+from fl_platform.paper.style import Scenario
 from fl_platform.reporting.layout import Cell, Row, Table
 from fl_platform.reporting.measures import per_run, scenario_of
-from fl_platform.reporting.runs import DIVERGED, FINISHED, Runs
-from fl_platform.reporting.style import Scenario
+from fl_platform.runs.frames import DIVERGED, FINISHED, Runs
 
 _COUNTS = ("runs", "finished", "diverged", "stopped", "rounds")
 

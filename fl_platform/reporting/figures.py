@@ -10,14 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fl_platform import keys
 from fl_platform.errors import UserError, unknown_name
-from fl_platform.reporting import canvas
-from fl_platform.reporting.ablations import panel_groups, short, value_text
-from fl_platform.reporting.measures import Selection, cell_runs, curves
-from fl_platform.reporting.runs import Runs, config_column
-from fl_platform.reporting.statistics import band
-from fl_platform.reporting.style import (
+from fl_platform.paper.style import (
     GROUPINGS,
     SEQUENCE,
     SEQUENCE_DASHES,
@@ -27,19 +21,25 @@ from fl_platform.reporting.style import (
     algorithm_style,
     normal,
 )
+from fl_platform.reporting import canvas
+from fl_platform.reporting.ablations import panel_groups, short, value_text
+from fl_platform.reporting.measures import Selection, cell_runs, curves
+from fl_platform.reporting.statistics import band
+from fl_platform.runs import metrics
+from fl_platform.runs.frames import Runs, config_column
 
 METRICS = {
-    keys.TEST_ACCURACY: ("Test accuracy (%)", 100),
-    keys.FORGETTING: ("Forgetting (points)", 100),
-    keys.TEST_LOSS: ("Test loss", 1),
-    keys.TRAIN_LOSS: ("Training loss", 1),
-    keys.UPDATE_NORM: ("Norm of the update", 1),
-    keys.QP_WORKER_ACTIVE: ("Active anchors, worker QP", 1),
-    keys.QP_SERVER_ACTIVE: ("Active anchors, server QP", 1),
-    keys.QP_WORKER_RATIO: ("Norm kept by the worker QP", 1),
-    keys.QP_SERVER_RATIO: ("Norm kept by the server QP", 1),
+    metrics.TEST_ACCURACY: ("Test accuracy (%)", 100),
+    metrics.FORGETTING: ("Forgetting (points)", 100),
+    metrics.TEST_LOSS: ("Test loss", 1),
+    metrics.TRAIN_LOSS: ("Training loss", 1),
+    metrics.UPDATE_NORM: ("Norm of the update", 1),
+    metrics.QP_WORKER_ACTIVE: ("Active anchors, worker QP", 1),
+    metrics.QP_SERVER_ACTIVE: ("Active anchors, server QP", 1),
+    metrics.QP_WORKER_RATIO: ("Norm kept by the worker QP", 1),
+    metrics.QP_SERVER_RATIO: ("Norm kept by the server QP", 1),
 }
-QP_METRICS = (keys.QP_WORKER_ACTIVE, keys.QP_WORKER_RATIO, keys.QP_SERVER_ACTIVE, keys.QP_SERVER_RATIO)
+QP_METRICS = (metrics.QP_WORKER_ACTIVE, metrics.QP_WORKER_RATIO, metrics.QP_SERVER_ACTIVE, metrics.QP_SERVER_RATIO)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Line:
 
 
 def accuracy_curves(
-    runs: Runs, grouping: str, metric: str = keys.TEST_ACCURACY, smooth: int = 1, select: Selection = "only"
+    runs: Runs, grouping: str, metric: str = metrics.TEST_ACCURACY, smooth: int = 1, select: Selection = "only"
 ) -> Figure:
     """One panel per scenario; the algorithms of one grouping (worker, server, both, gradma, all) with seed bands."""
     if grouping != "all" and grouping not in GROUPINGS:
@@ -74,7 +74,7 @@ def _algorithm_line(style: AlgorithmStyle, run_ids: Sequence[str]) -> Line:
     return Line(style.label, tuple(run_ids), style.color, style.dashes, style.marker, width)
 
 
-def key_curves(runs: Runs, key: str, metric: str = keys.TEST_ACCURACY, smooth: int = 1) -> Figure:
+def key_curves(runs: Runs, key: str, metric: str = metrics.TEST_ACCURACY, smooth: int = 1) -> Figure:
     """One panel per algorithm and scenario; one line per value of a configuration key, such as the memory size."""
     groups = panel_groups(runs.finished().runs, [config_column(runs, key, "key")])
     values = sorted(
@@ -104,7 +104,7 @@ def qp_activity(runs: Runs, smooth: int = 10, select: Selection = "only") -> Fig
 
 
 def forgetting_curves(runs: Runs, grouping: str = "all", smooth: int = 1, select: Selection = "only") -> Figure:
-    return accuracy_curves(runs, grouping, keys.FORGETTING, smooth, select)
+    return accuracy_curves(runs, grouping, metrics.FORGETTING, smooth, select)
 
 
 def _curve_figure(runs: Runs, panels: dict[str, list[Line]], metrics: list[str], smooth: int) -> Figure:

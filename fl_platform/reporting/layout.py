@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from fl_platform.reporting.style import ALGORITHMS, BLOCKS, PAPER_SCENARIOS, Scenario, algorithm_order, algorithm_style
+from fl_platform.paper.style import ALGORITHMS, BLOCKS, PAPER_SCENARIOS, Scenario, algorithm_order, algorithm_style
 
 MISSING = "missing"
 NOT_REACHED = "--"

@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fl_platform import keys
+from fl_platform.paper.style import SEQUENCE, SEQUENCE_DASHES, Dashes, algorithm_order, algorithm_style
 from fl_platform.reporting.shown import ShownRun, finite, numbers
 from fl_platform.reporting.statistics import Numbers, band
-from fl_platform.reporting.style import SEQUENCE, SEQUENCE_DASHES, Dashes, algorithm_order, algorithm_style
+from fl_platform.runs import metrics
 
-SHARES = (keys.TEST_ACCURACY, keys.TOP_ACCURACY, keys.FORGETTING)
+SHARES = (metrics.TEST_ACCURACY, metrics.TOP_ACCURACY, metrics.FORGETTING)
 MOST_LINES = 100
-AXES = {"rounds": keys.ROUND, "bytes": keys.TOTAL_BYTES, "seconds": keys.TOTAL_SECONDS}
+AXES = {"rounds": metrics.ROUND, "bytes": metrics.TOTAL_BYTES, "seconds": metrics.TOTAL_SECONDS}
 
 
 @dataclass(frozen=True)
 class Wish:
     """What a chart shows: a metric over an axis, runs grouped ``by`` some keys, within a window of the axis."""
 
-    metric: str = keys.TEST_ACCURACY
+    metric: str = metrics.TEST_ACCURACY
     by: tuple[str, ...] = ("algorithm", "scenario")
     axis: str = "rounds"
     points: int = 300
@@ -66,7 +66,7 @@ def make_lines(runs: Sequence[ShownRun], wish: Wish) -> dict[str, Any]:
 
 def average(runs: Sequence[ShownRun], metric: str, axis: str, smooth: int = 1) -> Curve:
     """Mean and spread over the runs that know the metric at a round; the axis is averaged over the same runs."""
-    parts = [(numbers(run.log, keys.ROUND), numbers(run.log, metric), numbers(run.log, AXES[axis])) for run in runs]
+    parts = [(numbers(run.log, metrics.ROUND), numbers(run.log, metric), numbers(run.log, AXES[axis])) for run in runs]
     whole = [np.stack(columns) for columns in parts if len({len(column) for column in columns}) == 1]
     if not whole:
         return Curve(np.empty(0), np.empty(0), np.empty(0))
@@ -154,4 +154,4 @@ def plain(values: Numbers) -> list[float | None]:
 def metrics_of(runs: Sequence[ShownRun]) -> list[str]:
     """Every number any of the runs logged each round."""
     names = {field.name for run in runs for field in run.log.history.schema if pa.types.is_floating(field.type)}
-    return sorted(names - {keys.ROUND})
+    return sorted(names - {metrics.ROUND})

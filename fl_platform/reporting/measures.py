@@ -7,12 +7,12 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fl_platform import keys
-from fl_platform.config import known_keys
+from fl_platform.config.schema import known_keys
 from fl_platform.errors import UserError
-from fl_platform.reporting.runs import ENDED, FINISHED, Runs
+from fl_platform.paper.style import Scenario, algorithm_order, normal
 from fl_platform.reporting.statistics import Numbers
-from fl_platform.reporting.style import Scenario, algorithm_order, normal
+from fl_platform.runs import metrics
+from fl_platform.runs.frames import ENDED, FINISHED, Runs
 
 Selection = Literal["only", "best"]
 _ROUNDING = 1e-12  # a mean of accuracies may fall short of a target it equals by round-off
@@ -43,17 +43,17 @@ def per_run(runs: Runs) -> pd.DataFrame:
     """Every measure of every run, recomputed from its rounds; index run_id, NaN where nothing was logged."""
     rounds = runs.rounds
     values = pd.DataFrame(index=pd.Index(runs.runs["run_id"], name="run_id"), columns=list(MEASURES), dtype=float)
-    values["rounds"] = rounds.groupby("run_id")[keys.ROUND].max()
+    values["rounds"] = rounds.groupby("run_id")[metrics.ROUND].max()
     for measure, key in (
-        ("total_bytes", keys.TOTAL_BYTES),
-        ("total_seconds", keys.TOTAL_SECONDS),
-        ("forgetting", keys.FORGETTING),
+        ("total_bytes", metrics.TOTAL_BYTES),
+        ("total_seconds", metrics.TOTAL_SECONDS),
+        ("forgetting", metrics.FORGETTING),
     ):
         if key in rounds:
             values[measure] = rounds.groupby("run_id")[key].last()
-    if keys.TEST_ACCURACY in rounds:
-        evaluated = rounds.loc[rounds[keys.TEST_ACCURACY].notna(), ["run_id", keys.ROUND, keys.TEST_ACCURACY]]
-        accuracy = evaluated.groupby("run_id")[keys.TEST_ACCURACY]
+    if metrics.TEST_ACCURACY in rounds:
+        evaluated = rounds.loc[rounds[metrics.TEST_ACCURACY].notna(), ["run_id", metrics.ROUND, metrics.TEST_ACCURACY]]
+        accuracy = evaluated.groupby("run_id")[metrics.TEST_ACCURACY]
         values["top_accuracy"], values["final_accuracy"] = accuracy.max(), accuracy.last()
         values["area"] = _areas(evaluated)
     return values
@@ -62,11 +62,11 @@ def per_run(runs: Runs) -> pd.DataFrame:
 def _areas(evaluated: pd.DataFrame) -> "pd.Series[float]":
     """Trapezoidal area under each accuracy curve, divided by its length in rounds."""
     by_run = evaluated.groupby("run_id")
-    width = by_run[keys.ROUND].diff()
-    height = (evaluated[keys.TEST_ACCURACY] + by_run[keys.TEST_ACCURACY].shift()) / 2
+    width = by_run[metrics.ROUND].diff()
+    height = (evaluated[metrics.TEST_ACCURACY] + by_run[metrics.TEST_ACCURACY].shift()) / 2
     area = (width * height).groupby(evaluated["run_id"]).sum()
-    length = by_run[keys.ROUND].last() - by_run[keys.ROUND].first()
-    return (area / length).where(length > 0, by_run[keys.TEST_ACCURACY].last())
+    length = by_run[metrics.ROUND].last() - by_run[metrics.ROUND].first()
+    return (area / length).where(length > 0, by_run[metrics.TEST_ACCURACY].last())
 
 
 @dataclass(frozen=True)
@@ -198,14 +198,14 @@ def curves(runs: Runs, key: str) -> pd.DataFrame:
     """A metric as a matrix: index round, one column per run, NaN where it was not logged."""
     if key not in runs.rounds:
         return pd.DataFrame()
-    return runs.rounds.pivot(index=keys.ROUND, columns="run_id", values=key)
+    return runs.rounds.pivot(index=metrics.ROUND, columns="run_id", values=key)
 
 
 def cell_crossings(runs: Runs, cells: list[CellRuns], targets: dict[Scenario, float]) -> pd.DataFrame:
     """One row per cell with a target: the round, bytes and seconds at which the seed-averaged curve reaches it,
     and the rounds at which each seed does."""
-    accuracy = curves(runs, keys.TEST_ACCURACY)
-    costs = {"bytes": curves(runs, keys.TOTAL_BYTES), "seconds": curves(runs, keys.TOTAL_SECONDS)}
+    accuracy = curves(runs, metrics.TEST_ACCURACY)
+    costs = {"bytes": curves(runs, metrics.TOTAL_BYTES), "seconds": curves(runs, metrics.TOTAL_SECONDS)}
     tables = {name: (table.to_numpy(), table.columns, table.index) for name, table in costs.items()}
     values, rounds = accuracy.to_numpy(), accuracy.index.to_numpy()
     places = {run_id: place for place, run_id in enumerate(accuracy.columns)}

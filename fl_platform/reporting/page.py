@@ -8,21 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_platform import keys
 from fl_platform.errors import visible
 from fl_platform.reporting.layout import Table
 from fl_platform.reporting.lines import Wish, make_lines
 from fl_platform.reporting.report import Report
-from fl_platform.reporting.runs import FINISHED, Runs, select
 from fl_platform.reporting.shown import ShownRun, row, shown, table_values
-from fl_platform.tracking.wandb_file import LoggedRun
-from fl_platform.writing import write_atomically
+from fl_platform.runs import metrics
+from fl_platform.runs.frames import FINISHED, Runs, select
+from fl_platform.runs.wandb_file import LoggedRun
+from fl_platform.runs.writing import write_atomically
 
 FILE = "report.html"
 _STATIC = Path(__file__).resolve().parents[1] / "dashboard" / "static"
 _STYLES = ("uplot.min.css", "style.css")
 _SCRIPTS = ("uplot.min.js", "base.js", "chart.js", "table.js", "page.js")
-_METRICS = {keys.TEST_ACCURACY: "Test accuracy", keys.FORGETTING: "Forgetting", keys.TRAIN_LOSS: "Training loss"}
+_METRICS = {
+    metrics.TEST_ACCURACY: "Test accuracy",
+    metrics.FORGETTING: "Forgetting",
+    metrics.TRAIN_LOSS: "Training loss",
+}
 _POINTS = 160
 
 _PAGE = """<!doctype html>

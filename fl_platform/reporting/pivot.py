@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fl_platform import keys
 from fl_platform.errors import unknown_name
+from fl_platform.paper.style import algorithm_order
 from fl_platform.reporting.layout import MISSING, Cell, Row, Table
 from fl_platform.reporting.measures import MEASURES, per_run, varying_keys
-from fl_platform.reporting.runs import ENDED, FINISHED, Runs, config_column
-from fl_platform.reporting.style import algorithm_order
 from fl_platform.reporting.tables import check_ddof, run_notes
+from fl_platform.runs import metrics
+from fl_platform.runs.frames import ENDED, FINISHED, Runs, config_column
 
 Key = tuple[Any, ...]
 _NONE = "none"
@@ -86,6 +86,6 @@ def _pivot_values(runs: Runs, value: str) -> "tuple[str, pd.Series[float], float
     known = {name.removeprefix("summary."): name for name in summaries}
     if value not in known:
         raise unknown_name("--value", value, [*MEASURES, *known])
-    is_share = value.startswith("test/") and "accuracy" in value and value != keys.TOP_ACCURACY_ROUND
+    is_share = value.startswith("test/") and "accuracy" in value and value != metrics.TOP_ACCURACY_ROUND
     column = runs.runs.set_index("run_id")[known[value]].astype(float)
     return value, column, 100 if is_share else 1, 2 if is_share else 4

@@ -25,13 +25,13 @@ from typing import Any, get_args, get_origin
 
 import yaml
 
+from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError, did_you_mean, unknown_name
-from fl_platform.generated import renewed
 from fl_platform.reporting import ablations, canvas, comparison, cost, figures, pivot, render, tables
+from fl_platform.reporting.generated import renewed
 from fl_platform.reporting.layout import Table
-from fl_platform.reporting.runs import Runs, select, with_cases
-from fl_platform.writing import write_atomically
-from fl_platform.yaml_limits import check_size
+from fl_platform.runs.frames import Runs, select, with_cases
+from fl_platform.runs.writing import write_atomically
 
 FILE = "report.yaml"
 ARCHIVE = "runs.parquet"

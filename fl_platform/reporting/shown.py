@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fl_platform import keys
-from fl_platform.config import flatten, known_keys
+from fl_platform.config.options import default_of
+from fl_platform.config.schema import flatten, known_keys
 from fl_platform.errors import visible
-from fl_platform.options import default_of
+from fl_platform.paper.style import algorithm_style
 from fl_platform.reporting.layout import Table
 from fl_platform.reporting.measures import scenario_of
 from fl_platform.reporting.statistics import Numbers
-from fl_platform.reporting.style import algorithm_style
-from fl_platform.tracking.wandb_file import LoggedRun
+from fl_platform.runs import metrics
+from fl_platform.runs.wandb_file import LoggedRun
 
 _IN_COLUMNS = {
     "seed",
@@ -98,7 +98,7 @@ def row(run: ShownRun) -> dict[str, Any]:
     """A line of the run table."""
     log = run.log
     style = algorithm_style(run.algorithm)
-    rounds, accuracy = numbers(log, keys.ROUND), numbers(log, keys.TEST_ACCURACY)
+    rounds, accuracy = numbers(log, metrics.ROUND), numbers(log, metrics.TEST_ACCURACY)
     known = accuracy[np.isfinite(accuracy)]
     return {
         "id": visible(log.run_id),
@@ -111,9 +111,9 @@ def row(run: ShownRun) -> dict[str, Any]:
         "rounds": finite(_number(run.config.get("num_rounds"))),
         "accuracy": finite(known[-1]) if len(known) else None,
         "top": finite(known.max()) if len(known) else None,
-        "forgetting": last(numbers(log, keys.FORGETTING)),
-        "seconds": last(numbers(log, keys.TOTAL_SECONDS)),
-        "bytes": last(numbers(log, keys.TOTAL_BYTES)),
+        "forgetting": last(numbers(log, metrics.FORGETTING)),
+        "seconds": last(numbers(log, metrics.TOTAL_SECONDS)),
+        "bytes": last(numbers(log, metrics.TOTAL_BYTES)),
         "started": log.started,
         "updated": run.updated,
         "name": visible(log.name),

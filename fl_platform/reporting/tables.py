@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fl_platform.errors import UserError, unknown_name
-from fl_platform.reporting import paper
+from fl_platform.paper import tables as paper_tables
+from fl_platform.paper.style import Scenario
 from fl_platform.reporting.layout import MISSING, NOT_REACHED, TIMES, Table, layout
 from fl_platform.reporting.measures import (
     MEASURES,
@@ -19,8 +20,7 @@ from fl_platform.reporting.measures import (
     cell_values,
     per_run,
 )
-from fl_platform.reporting.runs import CRASHED, INTERRUPTED, RUNNING, Runs
-from fl_platform.reporting.style import Scenario
+from fl_platform.runs.frames import CRASHED, INTERRUPTED, RUNNING, Runs
 
 PAPER_SEEDS = 3
 NAMED = 5
@@ -78,7 +78,7 @@ def target_table(
     seeds: int = PAPER_SEEDS,
     target: float | None = None,
     complete: bool = False,
-    paper_directory: Path = paper.DIRECTORY,
+    paper_directory: Path = paper_tables.DIRECTORY,
 ) -> Table:
     """What it took to reach the target accuracy: unit is rounds (Table 2), rounds_by_seed, bytes or seconds."""
     if unit not in _UNITS:
@@ -98,7 +98,7 @@ def target_table(
     if unit == "seconds":
         notes.append("Seconds compare algorithms only when their runs had the same machine to themselves.")
     if complete:
-        targets |= {Scenario(*key): value for key, value in paper.targets(paper_directory).items()}
+        targets |= {Scenario(*key): value for key, value in paper_tables.targets(paper_directory).items()}
     third = {scenario: f"ac={value * 100:g}%" for scenario, value in targets.items()}
     return layout(_UNITS[unit], numbers, notes + run_notes(runs, cells), third, show_load=True, complete=complete)
 
@@ -138,7 +138,7 @@ def scenario_targets(
     runs: Runs, cells: list[CellRuns], target: float | None, paper_directory: Path
 ) -> dict[Scenario, float]:
     """One target per scenario: the given one, else the paper's, else the highest the runs were configured with."""
-    known = paper.targets(paper_directory) if target is None else {}
+    known = paper_tables.targets(paper_directory) if target is None else {}
     configured = runs.runs.set_index("run_id").get("config.evaluation.targets")
     found: dict[Scenario, float] = {}
     for cell in cells:

@@ -12,14 +12,14 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from fl_platform.config import Config, flatten, to_dict
+from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.errors import UserError
-from fl_platform.experiment import group_id
-from fl_platform.scenarios import scenario_values
+from fl_platform.federation.experiment import group_id
+from fl_platform.paper.scenarios import scenario_values
+from fl_platform.runs.writing import write_atomically
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
 from fl_platform.sweeps.trials import Trial, plan
-from fl_platform.writing import write_atomically
 
 Place = tuple[str | None, str]
 _NOT_CHOSEN = ("algorithm.name", "scenario", "seed", "chosen", "point", "preset", "plugins")

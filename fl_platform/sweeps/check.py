@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fl_platform import keys
-from fl_platform.composition import check_key, compose, read_yaml
+from fl_platform.config.compose import check_key, compose, read_yaml
 from fl_platform.errors import UserError, did_you_mean
-from fl_platform.experiment import resolve
+from fl_platform.federation.experiment import resolve
+from fl_platform.runs import metrics
 from fl_platform.sweeps.definition import METHODS, Sweep, read_sweep
 from fl_platform.sweeps.engine import HyperParameter, SchemaError, validator
 from fl_platform.sweeps.proposals import engine_config, grid, grid_size, limit, propose, values_of
@@ -33,7 +33,7 @@ _TOP_LEVEL = (
     "entity",
 )
 _IN_GRIDS = (HyperParameter.CONSTANT, HyperParameter.CATEGORICAL, HyperParameter.INT_UNIFORM, HyperParameter.Q_UNIFORM)
-_METRICS = [value for name, value in vars(keys).items() if name.isupper()]
+_METRICS = [value for name, value in vars(metrics).items() if name.isupper()]
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def metric_problems(sweep: Sweep) -> Iterator[str]:
     if sweep.metric is None:
         if sweep.method == "bayes" or sweep.stops_early:
             what = "early_terminate" if sweep.stops_early else "method=bayes"
-            yield f"{what} needs metric: with name: and goal:, such as {keys.TOP_ACCURACY} and maximize"
+            yield f"{what} needs metric: with name: and goal:, such as {metrics.TOP_ACCURACY} and maximize"
         return
     if sweep.metric not in _METRICS and not sweep.metric.startswith(("qp/", "memory/", "to_target/")):
         hint = did_you_mean(sweep.metric, _METRICS)

@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-from fl_platform.composition import parse_word, read_yaml
-from fl_platform.config import OutputConfig
+from fl_platform.config.compose import parse_word, read_yaml
+from fl_platform.config.schema import OutputConfig
 from fl_platform.errors import UserError
-from fl_platform.writing import write_atomically, writing
+from fl_platform.runs.writing import write_atomically, writing
 
 YAML_COPY = "sweep.yaml"
 OVERRIDES_COPY = "overrides.json"

@@ -4,7 +4,7 @@ import sys
 import time
 from typing import Any
 
-from fl_platform import keys
+from fl_platform.runs import metrics
 from fl_platform.sweeps.status import Status
 from fl_platform.sweeps.trials import Trial
 
@@ -51,8 +51,8 @@ class LiveDisplay(Display):
 
         table = Table("trial", "run", "round", "accuracy", "best", "point", box=None)
         for trial, row in running:
-            figures = [f"{row[key]:.4f}" if key in row else "" for key in (keys.TEST_ACCURACY, keys.TOP_ACCURACY)]
-            rounds = f"{row.get(keys.ROUND, 0)}/{trial.config.num_rounds}"
+            figures = [f"{row[key]:.4f}" if key in row else "" for key in (metrics.TEST_ACCURACY, metrics.TOP_ACCURACY)]
+            rounds = f"{row.get(metrics.ROUND, 0)}/{trial.config.num_rounds}"
             table.add_row(
                 str(trial.number), trial.run_id, rounds, *figures, Text(trial.label, overflow="ellipsis", no_wrap=True)
             )

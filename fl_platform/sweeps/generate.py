@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
-from fl_platform import keys
 from fl_platform.algorithms import base
-from fl_platform.config import known_keys
-from fl_platform.scenarios import scenarios
-from fl_platform.writing import write_atomically
+from fl_platform.config.schema import known_keys
+from fl_platform.paper.scenarios import scenarios
+from fl_platform.runs import metrics
+from fl_platform.runs.writing import write_atomically
 
 ALGORITHMS = (
     "fedavg", "fedprox", "moon", "fedmlb", "scaffold", "gradma_w",
@@ -45,7 +45,7 @@ COMMAND = [
     "${args_no_hyphens}",
 ]
 """``wandb agent`` runs it as it is; ``sweep run`` adds tracking.mode=offline and its own words, which win."""
-METRIC = {"name": keys.TOP_ACCURACY, "goal": "maximize"}
+METRIC = {"name": metrics.TOP_ACCURACY, "goal": "maximize"}
 
 ROUND_SECONDS = {"mnist": 0.16, "cifar10": 9.5, "cifar100": 110.0, "tiny_imagenet": 1100.0}
 """CPU seconds of a FedAvg round with S = 10 on one core, evaluation included; how measured is in docs/sweeps.md."""

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from fl_platform.errors import UserError
+from fl_platform.runs.writing import is_full, writing
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.display import Display
 from fl_platform.sweeps.ledger import Entry, Ledger
@@ -15,7 +16,6 @@ from fl_platform.sweeps.pools import InProcessPool, Pool
 from fl_platform.sweeps.proposals import Seen, grid, limit, propose, to_stop
 from fl_platform.sweeps.status import Status, status_of
 from fl_platform.sweeps.trials import DONE, Outcome, RowTail, Trial, environment, judge, plan, scalars, stored_outcome
-from fl_platform.writing import is_full, writing
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 1.0  # between looks at the ledger for a stop and at hyperband

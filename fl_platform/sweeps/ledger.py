@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform.errors import UserError
-from fl_platform.writing import writing
+from fl_platform.runs.writing import writing
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (

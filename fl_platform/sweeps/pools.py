@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from fl_platform.errors import UserError
+from fl_platform.runs.writing import is_full
 from fl_platform.sweeps.trials import Trial
-from fl_platform.writing import is_full
 
 
 class Pool(Protocol):
@@ -143,7 +143,7 @@ class InProcessPool:
 
     def _run(self, trial: Trial) -> int:
         """The exit code; whatever a trial raises is its failure, not the sweep's, unless there is no room to go on."""
-        from fl_platform.launch import launch
+        from fl_platform.federation.launch import launch
 
         try:
             checkpoint = trial.files.newest_checkpoint() if trial.files.result() is None else None

@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-from fl_platform import keys
-from fl_platform.reporting import archive
-from fl_platform.reporting.runs import ENDED, status_of
-from fl_platform.run_directory import RunDirectory
-from fl_platform.writing import write_atomically
+from fl_platform.runs import archive, metrics
+from fl_platform.runs.directory import RunDirectory
+from fl_platform.runs.frames import ENDED, status_of
+from fl_platform.runs.writing import write_atomically
 
 
 def restore(source: Path, output: Path) -> tuple[int, int]:
@@ -26,6 +25,6 @@ def restore(source: Path, output: Path) -> tuple[int, int]:
         lines = [json.dumps({name: value for name, value in row.items() if value is not None}) for row in rows]
         write_atomically(attempt / "rounds.jsonl", "".join(f"{line}\n" for line in lines))
         scalars = {name: value for name, value in log.summary.items() if not name.startswith("_")}
-        files.complete(attempt, {**scalars, "run": log.run_id, keys.STATUS: status_of(log)})
+        files.complete(attempt, {**scalars, "run": log.run_id, metrics.STATUS: status_of(log)})
         written += 1
     return written, len(ended)

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from fl_platform import keys
+from fl_platform.runs import metrics
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
 
@@ -47,7 +47,7 @@ def status_of(sweep: Sweep, ledger: Ledger, retries: int, at_most: int) -> Statu
     for entry in entries:
         counts["left" if ledger.is_open(entry, retries) else {"started": "running"}.get(entry.state, entry.state)] += 1
     counts["left"] += max(0, at_most - len(entries))
-    metric = sweep.metric or keys.TOP_ACCURACY
+    metric = sweep.metric or metrics.TOP_ACCURACY
     return Status(
         counts={
             state: counts[state] for state in ("finished", "diverged", "stopped", "failed", "shared", "running", "left")

@@ -9,14 +9,14 @@ from typing import Any
 
 import yaml
 
-from fl_platform import keys
-from fl_platform.composition import compose
-from fl_platform.config import Config
-from fl_platform.experiment import resolve, run_id
-from fl_platform.run_directory import RunDirectory
+from fl_platform.config.compose import compose
+from fl_platform.config.schema import Config
+from fl_platform.federation.experiment import resolve, run_id
+from fl_platform.runs import metrics
+from fl_platform.runs.directory import RunDirectory
+from fl_platform.runs.writing import is_full, write_atomically
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.words import expand, run_words
-from fl_platform.writing import is_full, write_atomically
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -111,11 +111,11 @@ def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_st
     result = trial.files.result()
     summary = {**scalars(last_row), **(result or {})}
     expected = {0: "finished", 3: "diverged"}.get(exit_code)
-    if expected and result and result.get(keys.STATUS) == expected:
+    if expected and result and result.get(metrics.STATUS) == expected:
         return Outcome(expected, summary)
-    summary = {**scalars(last_row), keys.ROUNDS: last_row.get(keys.ROUND, 0)}
+    summary = {**scalars(last_row), metrics.ROUNDS: last_row.get(metrics.ROUND, 0)}
     if asked_to_stop:
-        return Outcome(asked_to_stop, {**summary, keys.STATUS: asked_to_stop})
+        return Outcome(asked_to_stop, {**summary, metrics.STATUS: asked_to_stop})
     if exit_code == 130:
         return Outcome("interrupted", summary)
     said = last_line(trial.log)
@@ -130,8 +130,8 @@ def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_st
 def stored_outcome(trial: Trial) -> Outcome | None:
     """The result an equal configuration left earlier, where the command says ``--skip-finished``."""
     result = trial.files.result() if trial.skip_finished else None
-    if result and result.get(keys.STATUS) in ("finished", "diverged"):
-        return Outcome(str(result[keys.STATUS]), result)
+    if result and result.get(metrics.STATUS) in ("finished", "diverged"):
+        return Outcome(str(result[metrics.STATUS]), result)
     return None
 
 

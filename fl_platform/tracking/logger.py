@@ -12,10 +12,9 @@ import wandb
 from lightning.pytorch.loggers import WandbLogger
 from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
 
-from fl_platform import keys
-from fl_platform.config import Config, to_dict
+from fl_platform.config.schema import Config, to_dict
 from fl_platform.errors import UserError
-from fl_platform.tracking import wandb_file
+from fl_platform.runs import metrics, wandb_file
 from fl_platform.tracking.identity import provenance
 
 MOST_SECONDS_TO_WRITE = 10.0
@@ -66,8 +65,8 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
             f"W&B refuses run {wandb_id}: {error}; wait for the process that has it or stop it, "
             "or unset WANDB_SERVICE to not share its W&B service"
         ) from None
-    run.define_metric(keys.ROUND)
-    run.define_metric("*", step_metric=keys.ROUND, step_sync=False)
+    run.define_metric(metrics.ROUND)
+    run.define_metric("*", step_metric=metrics.ROUND, step_sync=False)
     return WandbLogger(experiment=run, save_dir=config.output.dir)
 
 
@@ -84,9 +83,9 @@ class EarlierRounds(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Also where no round is left to train, which on_train_start would miss."""
-        known = self._run.summary.get(keys.ROUND, 0) if self._run.resumed else 0
+        known = self._run.summary.get(metrics.ROUND, 0) if self._run.resumed else 0
         for row in pl_module.history:  # type: ignore[union-attr]
-            if row[keys.ROUND] > known:
+            if row[metrics.ROUND] > known:
                 self._run.log(row)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import requests
 import wandb
 
-from fl_platform import keys
 from fl_platform.errors import UserError
+from fl_platform.runs import metrics
 
 with warnings.catch_warnings():  # its models are declared the pydantic 1 way
     warnings.simplefilter("ignore")
@@ -44,7 +44,7 @@ def curve(title: str, metric: str) -> Any:
     """A metric by round, averaged over the runs of each algorithm, with a band of one standard deviation."""
     return wr.LinePlot(
         title=title,
-        x=keys.ROUND,
+        x=metrics.ROUND,
         y=[metric],
         groupby=wr.Config(GROUP),
         groupby_aggfunc="mean",
@@ -70,19 +70,19 @@ def sections(targets: Sequence[str]) -> dict[str, list[Any]]:
     """The panels that matter, by heading."""
     return {
         "Accuracy": [
-            curve("Test accuracy by round", keys.TEST_ACCURACY),
-            bars("Top test accuracy", keys.TOP_ACCURACY),
-            curve("Training loss by round", keys.TRAIN_LOSS),
+            curve("Test accuracy by round", metrics.TEST_ACCURACY),
+            bars("Top test accuracy", metrics.TOP_ACCURACY),
+            curve("Training loss by round", metrics.TRAIN_LOSS),
         ],
         "Rounds to the target accuracy": [bars(_target_title(key), key) for key in targets],
-        "Forgetting": [curve("Forgetting by round", keys.FORGETTING)],
+        "Forgetting": [curve("Forgetting by round", metrics.FORGETTING)],
         "Quadratic programs": [
-            curve("Active anchors, worker QP", keys.QP_WORKER_ACTIVE),
-            curve("Norm kept by the worker QP", keys.QP_WORKER_RATIO),
-            curve("Active anchors, server QP", keys.QP_SERVER_ACTIVE),
-            curve("Norm kept by the server QP", keys.QP_SERVER_RATIO),
-            curve("KKT residual, worker QP", keys.QP_WORKER_RESIDUAL),
-            curve("KKT residual, server QP", keys.QP_SERVER_RESIDUAL),
+            curve("Active anchors, worker QP", metrics.QP_WORKER_ACTIVE),
+            curve("Norm kept by the worker QP", metrics.QP_WORKER_RATIO),
+            curve("Active anchors, server QP", metrics.QP_SERVER_ACTIVE),
+            curve("Norm kept by the server QP", metrics.QP_SERVER_RATIO),
+            curve("KKT residual, worker QP", metrics.QP_WORKER_RESIDUAL),
+            curve("KKT residual, server QP", metrics.QP_SERVER_RESIDUAL),
         ],
     }
 
@@ -99,7 +99,7 @@ def make_workspace(plan: Plan) -> Any:
         project=plan.project,
         name=NAME,
         sections=[ws.Section(name=name, panels=found, is_open=True) for name, found in panels.items()],
-        settings=ws.WorkspaceSettings(x_axis=keys.ROUND, max_runs=_MOST_RUNS),
+        settings=ws.WorkspaceSettings(x_axis=metrics.ROUND, max_runs=_MOST_RUNS),
         runset_settings=ws.RunsetSettings(groupby=[ws.Config(GROUP)]),
     )
 

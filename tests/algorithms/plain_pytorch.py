@@ -16,10 +16,10 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from fl_platform.config import Config
+from fl_platform.config.schema import Config
 from fl_platform.data.partition import Partition
 from fl_platform.data.streams import BatchStreams
-from fl_platform.workers.pool import WorkerPool
+from fl_platform.federation.pool import WorkerPool
 from tests.algorithms.trajectories import plain_network
 from tests.federations import SIZES, images, make_module, synthetic_dataset
 

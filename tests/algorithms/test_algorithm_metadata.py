@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from fl_platform import keys
 from fl_platform.algorithms import base
-from fl_platform.config import known_keys
+from fl_platform.config.schema import known_keys
+from fl_platform.runs import metrics
 from tests.algorithms.trajectories import ALGORITHMS, run
 
 GRID_SIZES = {
@@ -67,12 +67,12 @@ def test_bytes_are_the_vectors_that_travel(name, buffers):
     done = run(name, f"buffers={buffers}", "precision=float32", "num_rounds=2", "local_steps=1")
     statistics = 28 if buffers == "average" else 0
     a_round = 3 * 2 * 4 * (multiple * 239 + statistics)
-    assert done.logged(keys.TOTAL_BYTES) == [a_round, 2 * a_round]
+    assert done.logged(metrics.TOTAL_BYTES) == [a_round, 2 * a_round]
 
 
 def test_a_worker_that_fails_receives_but_does_not_send():
     words = ("availability.name=bernoulli", "availability.failure_probability=0.4", "num_rounds=6", "buffers=server")
     done = run("scaffold", *words)
-    reporting = sum(done.logged(keys.COHORT_SIZE))
+    reporting = sum(done.logged(metrics.COHORT_SIZE))
     assert 0 < reporting < 6 * 3
-    assert done.logged(keys.TOTAL_BYTES)[-1] == 8 * 2 * 239 * (6 * 3 + reporting)
+    assert done.logged(metrics.TOTAL_BYTES)[-1] == 8 * 2 * 239 * (6 * 3 + reporting)

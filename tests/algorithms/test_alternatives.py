@@ -2,7 +2,7 @@
 
 import torch
 
-from fl_platform import keys
+from fl_platform.runs import metrics
 from tests.federations import make_config, train
 
 
@@ -31,10 +31,10 @@ def test_feddyn_may_score_the_mean_of_the_active_workers():
     """The model is the same, the score is that of avg_S(x_I) = x_t - avg_S(d)."""
     server, active = run("feddyn"), run("feddyn", "algorithm.evaluated=active_mean")
     assert torch.equal(server.params, active.params)
-    assert server.figures()[-1][keys.TEST_LOSS] != active.figures()[-1][keys.TEST_LOSS]
+    assert server.figures()[-1][metrics.TEST_LOSS] != active.figures()[-1][metrics.TEST_LOSS]
     fedavg = train(make_config("num_rounds=1"))  # u = 0 in round 1: FedDyn's workers only add the proximal term
     prox = train(make_config("algorithm.name=fedprox", "algorithm.mu=0.01", "num_rounds=1"))
     one = train(make_config("algorithm.name=feddyn", "algorithm.evaluated=active_mean", "num_rounds=1"))
     assert torch.allclose(one.algorithm.active_mean, prox.params, atol=1e-12)
     assert not torch.allclose(one.algorithm.active_mean, fedavg.params, atol=1e-12)
-    assert abs(one.figures()[0][keys.TEST_LOSS] - prox.figures()[0][keys.TEST_LOSS]) < 1e-9
+    assert abs(one.figures()[0][metrics.TEST_LOSS] - prox.figures()[0][metrics.TEST_LOSS]) < 1e-9

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl_platform import keys
+from fl_platform.runs import metrics
 from tests.algorithms.trajectories import as_points, run_quadratics
 
 STEPS, RATE, SERVER_RATE, ROUNDS = 4, 0.15, 0.8, 6
@@ -96,10 +96,10 @@ def test_mifa_averages_updates_of_different_ages():
     """Partial participation: d = 1/N sum_i (1 - rho) (x_{t(i)} - a_i), t(i) the last round of worker i."""
     done, a = run_quadratics("mifa", *WORDS, "cohort_size=2", targets=TARGETS)
     latest = torch.zeros_like(a)
-    for t, workers in enumerate(done.logged(keys.COHORT)):
+    for t, workers in enumerate(done.logged(metrics.COHORT)):
         latest[workers] = (1 - RHO) * (done.rounds[t] - a[workers])
         assert torch.allclose(done.rounds[t + 1], done.rounds[t] - SERVER_RATE * latest.mean(0), rtol=0, atol=1e-13)
-    assert 2 < len(set(np.concatenate(done.logged(keys.COHORT)))) < 5  # some never report
+    assert 2 < len(set(np.concatenate(done.logged(metrics.COHORT)))) < 5  # some never report
 
 
 def test_sample_weights_move_the_fixed_point_to_the_mean_over_samples():
@@ -135,7 +135,7 @@ def test_gradma_s_stands_still_between_two_workers():
     words = (*WORDS, "algorithm.memory_size=2")
     still, _ = run_quadratics("gradma_s", *words, targets=pair, start=between)
     assert torch.allclose(still.rounds, between.expand(ROUNDS + 1, -1), rtol=0, atol=1e-12)
-    assert set(still.logged(keys.QP_FROZEN_TENSORS)) == {1.0}
+    assert set(still.logged(metrics.QP_FROZEN_TENSORS)) == {1.0}
     beside, _ = run_quadratics("gradma_s", *words, targets=pair)
     fedavg, _ = run_quadratics("fedavg", *WORDS, targets=pair, start=between)
     for done in (beside, fedavg):
@@ -166,4 +166,4 @@ def test_gradma_s_of_identical_workers_drops_momentum_that_overshoots():
     together, _ = run_quadratics("gradma_s", *words, "algorithm.memory_decay=0.9", targets=targets)
     fedavgm, _ = run_quadratics("fedavgm", *words[:-1], targets=targets)
     assert torch.allclose(together.rounds, fedavgm.rounds, rtol=0, atol=1e-13)
-    assert max(together.logged(keys.QP_SERVER_ACTIVE)) == 0
+    assert max(together.logged(metrics.QP_SERVER_ACTIVE)) == 0

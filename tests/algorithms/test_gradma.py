@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from fl_platform import federated, keys
 from fl_platform.algorithms.gradma import GradMA, GradMAS, GradMAW
-from fl_platform.composition import compose
+from fl_platform.config.compose import compose
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
-from fl_platform.federated import FederatedModule
+from fl_platform.engines.cohort import train_cohort
+from fl_platform.federation import module
+from fl_platform.federation.module import FederatedModule
 from fl_platform.models.network import Network
-from fl_platform.workers.cohort import train_cohort
+from fl_platform.runs import metrics
 from tests.algorithms.trajectories import PLAIN, follow, run, watch
 from tests.federations import make_config, synthetic_dataset
 
@@ -35,7 +36,7 @@ def passes(monkeypatch):
         counted.append(result.gradient_passes)
         return result
 
-    monkeypatch.setattr(federated, "train_cohort", counting)
+    monkeypatch.setattr(module, "train_cohort", counting)
     return counted
 
 
@@ -112,10 +113,10 @@ def test_projection_per_tensor_freezes_the_output_bias_under_label_skew(cohort):
         return done.rounds[:, -5:], done
 
     frozen, done = bias("tensor")
-    first = done.logged(keys.MEMORY_SLOTS).index(5)  # the first round that ends with every class remembered
+    first = done.logged(metrics.MEMORY_SLOTS).index(5)  # the first round that ends with every class remembered
     assert first < 5
     assert close(frozen[first:], frozen[first].expand_as(frozen[first:]), 1e-14)
-    assert min(done.logged(keys.QP_FROZEN_TENSORS)[first:]) >= 1
+    assert min(done.logged(metrics.QP_FROZEN_TENSORS)[first:]) >= 1
     moving, _ = bias("global")
     assert (moving[-1] - moving[first]).norm() > 1e-3
 
@@ -133,7 +134,7 @@ def test_another_solver_finds_the_same_model(scope):
     """Clarabel is an interior-point method, exact to its own tolerance."""
     words = ("local_lr=0.3", "cohort_size=2", "num_rounds=5", f"qp.scope={scope}")
     exact, other = (run("gradma", *words, f"qp.solver={solver}") for solver in ("exact", "clarabel"))
-    assert max(exact.logged(keys.QP_SERVER_ACTIVE)) > 0
+    assert max(exact.logged(metrics.QP_SERVER_ACTIVE)) > 0
     assert close(exact.rounds, other.rounds, 1e-5)
     assert not torch.equal(exact.rounds, other.rounds)
 
@@ -160,7 +161,7 @@ def test_worker_margin_keeps_an_angle_to_every_anchor():
             assert bool((cosine >= margin - 1e-9).all())
             bound += int((cosine < margin + 1e-9).sum())
     assert bound > 3
-    assert max(done.logged(keys.QP_WORKER_RESIDUAL)) < 1e-9
+    assert max(done.logged(metrics.QP_WORKER_RESIDUAL)) < 1e-9
 
 
 def test_server_margin_keeps_an_angle_to_every_remembered_update():
@@ -177,7 +178,7 @@ def test_server_margin_keeps_an_angle_to_every_remembered_update():
 
     config = make_config("algorithm.name=gradma_s", PLAIN, *LIVELY, f"qp.server_margin={margin}")
     done = follow(config, algorithm=Looking(memory_size=5))
-    assert done.logged(keys.QP_FALLBACKS) == [0.0] * 7
+    assert done.logged(metrics.QP_FALLBACKS) == [0.0] * 7
     assert min(smallest) == pytest.approx(margin, abs=1e-9)
 
 
@@ -186,7 +187,7 @@ def test_drop_threshold_forgets_faded_updates():
     words = (*LIVELY, "algorithm.memory_size=6")
     dropped, kept = run("gradma_s", *words, "qp.drop_threshold=0.3"), run("gradma_s", *words)
     assert not close(dropped.params, kept.params, 1e-9)
-    assert sum(dropped.logged(keys.QP_SERVER_ACTIVE)) < sum(kept.logged(keys.QP_SERVER_ACTIVE))
+    assert sum(dropped.logged(metrics.QP_SERVER_ACTIVE)) < sum(kept.logged(metrics.QP_SERVER_ACTIVE))
 
 
 @pytest.mark.parametrize("scope", ["global", "tensor"])
@@ -196,29 +197,32 @@ def test_diagnostics(name, scope):
     rows = done.module.history
     worker, server = name != "gradma_s", name != "gradma_w"
     for row in rows:
-        assert (keys.QP_WORKER_ACTIVE in row) == worker
-        assert (keys.QP_SERVER_ACTIVE in row) == server
+        assert (metrics.QP_WORKER_ACTIVE in row) == worker
+        assert (metrics.QP_SERVER_ACTIVE in row) == server
         for side, most in (("worker", 3), ("server", 5)):
             if f"qp/{side}_active_anchors" in row:
                 assert 0 <= row[f"qp/{side}_active_anchors"] <= most
                 assert 0 < row[f"qp/{side}_norm_ratio"] <= 1 + 1e-12
                 assert 0 <= row[f"qp/{side}_kkt_residual"] < 1e-9
         if server:
-            assert row[keys.QP_FALLBACKS] == 0
-            assert 0 <= row[keys.QP_FROZEN_TENSORS] <= len(done.module.network.parameters.names)
+            assert row[metrics.QP_FALLBACKS] == 0
+            assert 0 <= row[metrics.QP_FROZEN_TENSORS] <= len(done.module.network.parameters.names)
     if server:
-        assert [row[keys.MEMORY_SLOTS] for row in rows] == sorted(row[keys.MEMORY_SLOTS] for row in rows)
-        assert rows[0][keys.MEMORY_HITS] == rows[0][keys.MEMORY_MAX_AGE] == 0
-        hits, entries = rows[-1][keys.MEMORY_HITS], rows[-1][keys.MEMORY_SLOTS] + rows[-1][keys.MEMORY_EVICTIONS]
+        assert [row[metrics.MEMORY_SLOTS] for row in rows] == sorted(row[metrics.MEMORY_SLOTS] for row in rows)
+        assert rows[0][metrics.MEMORY_HITS] == rows[0][metrics.MEMORY_MAX_AGE] == 0
+        hits, entries = (
+            rows[-1][metrics.MEMORY_HITS],
+            rows[-1][metrics.MEMORY_SLOTS] + rows[-1][metrics.MEMORY_EVICTIONS],
+        )
         assert hits + entries == 7 * 2  # every sampled worker was remembered or entered
-        assert 0 < rows[-1][keys.MEMORY_MEAN_AGE] <= rows[-1][keys.MEMORY_MAX_AGE] < 7
+        assert 0 < rows[-1][metrics.MEMORY_MEAN_AGE] <= rows[-1][metrics.MEMORY_MAX_AGE] < 7
 
 
 def test_the_worker_ratio_is_what_the_projection_left():
     """One problem per worker and step: the mean of |g~| / |g| over steps that had anchors."""
     done = watch("gradma_w", "local_lr=0.3", "num_rounds=1")
     ratios = torch.cat([step.direction.norm(dim=1) / step.gradient.norm(dim=1) for step in done.algorithm.steps])
-    assert done.logged(keys.QP_WORKER_RATIO) == [pytest.approx(float(ratios.mean()), abs=1e-12)]
+    assert done.logged(metrics.QP_WORKER_RATIO) == [pytest.approx(float(ratios.mean()), abs=1e-12)]
 
 
 @pytest.mark.parametrize("solver", ["exact", "clarabel"])

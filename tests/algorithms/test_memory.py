@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_platform import keys
 from fl_platform.algorithms.memory import NARROW, SMALLEST_SCALE, GradientMemory, check_size
 from fl_platform.errors import UserError
 from fl_platform.qp import project
+from fl_platform.runs import metrics
 
 DIMENSION = 12
 
@@ -313,11 +313,11 @@ def test_statistics_count_what_happened():
     for number, cohort in enumerate([[0], [1], [1], [2]]):  # 2 takes the place of 0, sampled once
         play(memory, cohort, number)
     assert memory.statistics() == {
-        keys.MEMORY_SLOTS: 2.0,
-        keys.MEMORY_EVICTIONS: 1.0,
-        keys.MEMORY_HITS: 1.0,
-        keys.MEMORY_MEAN_AGE: 0.5,
-        keys.MEMORY_MAX_AGE: 1.0,
+        metrics.MEMORY_SLOTS: 2.0,
+        metrics.MEMORY_EVICTIONS: 1.0,
+        metrics.MEMORY_HITS: 1.0,
+        metrics.MEMORY_MEAN_AGE: 0.5,
+        metrics.MEMORY_MAX_AGE: 1.0,
     }
 
 

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from fl_platform import experiment
 from fl_platform.algorithms.fedavg import FedAvg
-from fl_platform.checkpoints import sorted_checkpoints
-from fl_platform.composition import compose
+from fl_platform.config.compose import compose
 from fl_platform.errors import UserError
+from fl_platform.federation import experiment
+from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.models import vgg11
 from tests.algorithms.trajectories import DROPOUT, PLAIN
 from tests.federations import make_config, make_module, synthetic_dataset, train

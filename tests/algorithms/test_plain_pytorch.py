@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fl_platform import keys
+from fl_platform.runs import metrics
 from tests.algorithms import plain_pytorch as reference
 from tests.algorithms.trajectories import ALGORITHMS, run
 from tests.federations import SIZES
@@ -60,7 +60,7 @@ def check(
     assert torch.allclose(done.params, params, rtol=0, atol=1e-10)
     assert torch.allclose(done.module.global_buffers, buffers, rtol=0, atol=1e-10)
     assert (done.params - done.rounds[0]).norm() > 0.1
-    for side in (keys.QP_WORKER_ACTIVE, keys.QP_SERVER_ACTIVE):  # some projection does something
+    for side in (metrics.QP_WORKER_ACTIVE, metrics.QP_SERVER_ACTIVE):  # some projection does something
         assert max(done.logged(side), default=1) > 0
 
 

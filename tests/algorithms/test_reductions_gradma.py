@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fl_platform import keys
 from fl_platform.algorithms.base import Algorithm
 from fl_platform.algorithms.gradma import GradMA, GradMAS, GradMAW, ProjectedWorker
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.data.partition import Partition
-from fl_platform.federated import FederatedModule
+from fl_platform.federation.module import FederatedModule
+from fl_platform.runs import metrics
 from tests.algorithms.trajectories import PLAIN, EveryRound, follow, run, run_quadratics, watch, watching
 from tests.federations import SIZES, Finished, images, make_config, make_module
 
@@ -42,7 +42,7 @@ def test_gradma_s_without_memory_is_fedavgm():
     without = run("gradma_s", *LIVELY, "algorithm.memory_size=0")
     assert torch.equal(without.rounds, run("fedavgm", *LIVELY).rounds)
     assert not close(run("gradma_s", *LIVELY).params, without.params, 1e-6)
-    assert without.logged(keys.MEMORY_SLOTS) == without.logged(keys.QP_SERVER_RATIO) == []
+    assert without.logged(metrics.MEMORY_SLOTS) == without.logged(metrics.QP_SERVER_RATIO) == []
 
 
 def test_gradma_without_memory_is_gradma_w_under_slow_momentum():
@@ -82,7 +82,7 @@ def test_gradma_w_without_conflicts_is_fedavg():
     """R12: at a small rate the gradient at the last local model agrees with the present one, all run long."""
     words = ("local_steps=1", "local_lr=0.001")
     done = run("gradma_w", *words)
-    assert done.logged(keys.QP_WORKER_ACTIVE) == [0.0] * 4
+    assert done.logged(metrics.QP_WORKER_ACTIVE) == [0.0] * 4
     assert torch.equal(done.rounds, run("fedavg", *words).rounds)
 
 
@@ -172,7 +172,7 @@ def test_gradma_s_of_identical_workers_and_equal_decays_is_fedavgm():
 
     done = identical("gradma_s")
     assert close(done.rounds, identical("fedavgm").rounds, 1e-11)
-    assert done.logged(keys.QP_SERVER_ACTIVE) == [0.0] * 6
+    assert done.logged(metrics.QP_SERVER_ACTIVE) == [0.0] * 6
     assert all(close(row, done.algorithm.momentum, 1e-11) for row in remembered(done))
 
 
@@ -181,8 +181,8 @@ def test_scopes_agree_on_a_model_of_one_tensor():
     targets = np.random.default_rng(5).integers(0, 256, (5, 4)).astype(np.uint8)
     words = ("cohort_size=3", "local_lr=0.4", "num_rounds=8", "algorithm.memory_size=4", "algorithm.momentum_decay=0.9")
     whole, parts = (run_quadratics("gradma", *words, f"qp.scope={s}", targets=targets)[0] for s in ("global", "tensor"))
-    assert max(whole.logged(keys.QP_SERVER_ACTIVE)) > 0
-    assert max(whole.logged(keys.QP_WORKER_ACTIVE)) > 0
+    assert max(whole.logged(metrics.QP_SERVER_ACTIVE)) > 0
+    assert max(whole.logged(metrics.QP_WORKER_ACTIVE)) > 0
     assert torch.equal(whole.rounds, parts.rounds)
 
 
@@ -226,7 +226,7 @@ def test_memory_holds_the_cohort_and_evicts_only_when_full(size):
     done = watch("gradma_s", *words, callbacks=(seen,))
     reentered = 0
     left: set[int] = set()
-    for number, (slots, cohort) in enumerate(zip(seen.slots, done.logged(keys.COHORT), strict=True)):
+    for number, (slots, cohort) in enumerate(zip(seen.slots, done.logged(metrics.COHORT), strict=True)):
         assert len(slots) <= size
         assert set(cohort) <= set(slots)
         if size == 2:
@@ -238,6 +238,6 @@ def test_memory_holds_the_cohort_and_evicts_only_when_full(size):
                 assert torch.equal(slots[worker], delta)  # D = d, whatever it held before it was evicted
                 reentered += worker in left
         left |= earlier - set(slots)
-    assert seen.evictions[-1] == done.logged(keys.MEMORY_EVICTIONS)[-1]
+    assert seen.evictions[-1] == done.logged(metrics.MEMORY_EVICTIONS)[-1]
     assert (seen.evictions[-1] == 0) == (size == len(SIZES))
     assert (reentered > 0) == (size < len(SIZES))

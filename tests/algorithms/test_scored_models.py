@@ -12,24 +12,24 @@ import numpy as np
 import pytest
 import torch
 
-from fl_platform import keys
 from fl_platform.algorithms import base
-from fl_platform.checkpoints import sorted_checkpoints
-from fl_platform.config import Config
+from fl_platform.config.schema import Config
+from fl_platform.federation.checkpoints import sorted_checkpoints
+from fl_platform.runs import metrics
 from tests.algorithms.trajectories import watching
 from tests.algorithms.two_rank_scores import READINGS, WORDS
 from tests.federations import Finished, make_config, train
 
 OTHER = {"server": "active_mean", "active_mean": "server"}
-BESIDE = {keys.score_of(name, figure) for name in OTHER for figure in ("accuracy", "loss")}
+BESIDE = {metrics.score_of(name, figure) for name in OTHER for figure in ("accuracy", "loss")}
 
 
 def scores(done: Finished, model: str, counting: str) -> list[tuple[float, float]]:
     """Loss and accuracy of a model at every evaluation, wherever they are logged."""
     loss, accuracy = (
-        (keys.TEST_LOSS, keys.TEST_ACCURACY)
+        (metrics.TEST_LOSS, metrics.TEST_ACCURACY)
         if model == counting
-        else (keys.score_of(model, "loss"), keys.score_of(model, "accuracy"))
+        else (metrics.score_of(model, "loss"), metrics.score_of(model, "accuracy"))
     )
     return [(row[loss], row[accuracy]) for row in done.figures() if loss in row]
 
@@ -62,8 +62,8 @@ def test_the_score_beside_is_that_of_the_mean_of_the_cohorts_models():
     mean = last.before - (sizes[:, None] * last.updates.delta).sum(0) / sizes.sum()
     scores = done.module.evaluate(mean)
     row = done.figures()[-1]
-    assert row[keys.score_of("active_mean", "loss")] == pytest.approx(scores.loss, abs=1e-12)
-    assert row[keys.score_of("active_mean", "accuracy")] == scores.accuracy
+    assert row[metrics.score_of("active_mean", "loss")] == pytest.approx(scores.loss, abs=1e-12)
+    assert row[metrics.score_of("active_mean", "accuracy")] == scores.accuracy
 
 
 def without_name(fields: dict[str, Any]) -> dict[str, Any]:
@@ -76,9 +76,9 @@ def test_scores_beside_come_with_every_evaluation_and_survive_resuming(reading, 
     words = ("algorithm.name=feddyn", "num_rounds=8", "evaluation.every=3", f"algorithm.evaluated={reading}")
     config = make_config(*words)
     whole = train(config)
-    beside = keys.score_of(OTHER[reading], "accuracy")
-    evaluated = [row[keys.ROUND] for row in whole.figures() if keys.TEST_ACCURACY in row]
-    assert evaluated == [row[keys.ROUND] for row in whole.figures() if beside in row] == [1, 4, 7, 8]
+    beside = metrics.score_of(OTHER[reading], "accuracy")
+    evaluated = [row[metrics.ROUND] for row in whole.figures() if metrics.TEST_ACCURACY in row]
+    assert evaluated == [row[metrics.ROUND] for row in whole.figures() if beside in row] == [1, 4, 7, 8]
     assert whole.figures() == resumed_after(4, config, tmp_path).figures()
 
 
@@ -93,9 +93,9 @@ def test_a_checkpoint_carries_the_mean_to_rounds_in_which_nobody_reports(tmp_pat
     words = ("availability.name=bernoulli", "availability.failure_probability=0.7", "num_rounds=8")
     config = make_config("algorithm.name=feddyn", *words)
     whole = train(config)
-    sizes = [row[keys.COHORT_SIZE] for row in whole.figures()]
+    sizes = [row[metrics.COHORT_SIZE] for row in whole.figures()]
     silent = next(index for index in range(1, 8) if sizes[index] == 0 and sizes[index - 1] > 0)
-    key = keys.score_of("active_mean", "loss")
+    key = metrics.score_of("active_mean", "loss")
     assert whole.figures()[silent][key] == whole.figures()[silent - 1][key]
     assert whole.figures() == resumed_after(silent, config, tmp_path).figures()
 
@@ -105,7 +105,7 @@ def test_until_a_worker_reports_both_models_are_the_initial_one(reading):
     """Nobody reports at all: the mean of no model is not a network of zeros."""
     words = ("availability.name=bernoulli", "availability.failure_probability=1.0", "num_rounds=2")
     done = train(make_config("algorithm.name=feddyn", f"algorithm.evaluated={reading}", *words))
-    assert [row[keys.COHORT_SIZE] for row in done.figures()] == [0, 0]
+    assert [row[metrics.COHORT_SIZE] for row in done.figures()] == [0, 0]
     assert scores(done, "server", reading) == scores(done, "active_mean", reading)
     plain = train(make_config("algorithm.name=fedavg", *words))
     assert scores(done, "server", reading) == scores(plain, "server", "server")
@@ -125,7 +125,7 @@ def test_a_mean_without_a_finite_loss_does_not_end_the_run():
     config = make_config("algorithm.name=feddyn")
     done = train(config, algorithm=Broken(**without_name(config.algorithm)))
     assert len(done.figures()) == 3
-    assert all(keys.TEST_ACCURACY in row and not BESIDE & set(row) for row in done.figures())
+    assert all(metrics.TEST_ACCURACY in row and not BESIDE & set(row) for row in done.figures())
 
 
 def test_two_ranks_log_what_one_logs(tmp_path):
@@ -137,7 +137,7 @@ def test_two_ranks_log_what_one_logs(tmp_path):
     for reading in READINGS:
         one = train(make_config(*WORDS, f"algorithm.evaluated={reading}")).figures()
         assert [set(row) for row in one] == [set(row) for row in two[reading]]
-        for key in (keys.TEST_ACCURACY, keys.TEST_LOSS, *sorted(BESIDE)):
+        for key in (metrics.TEST_ACCURACY, metrics.TEST_LOSS, *sorted(BESIDE)):
             values = [[row[key] for row in rows if key in row] for rows in (one, two[reading])]
             assert values[0] == pytest.approx(values[1], abs=1e-12)
             assert len(values[0]) == (0 if f"/{reading}_" in key else 3)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from fl_platform.algorithms import base
 from fl_platform.algorithms.base import Algorithm, LocalBatch
-from fl_platform.config import Config
+from fl_platform.config.schema import Config
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
-from fl_platform.federated import FederatedModule
+from fl_platform.federation.module import FederatedModule
 from fl_platform.models.network import Network
 from tests.federations import SIZES, Finished, make_config, make_module, synthetic_dataset, train
 

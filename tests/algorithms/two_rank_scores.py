@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from fl_platform.workers.ranks import Ranks
+from fl_platform.engines.ranks import Ranks
 from tests.federations import make_config, train
 
 WORDS = ("algorithm.name=feddyn", "num_rounds=4", "evaluation.every=2", "engine=loop")

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from fl_platform import algorithms, experiment
+from fl_platform import algorithms
 from fl_platform.algorithms import base
-from fl_platform.checkpoints import sorted_checkpoints
+from fl_platform.federation import experiment
+from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.models import vgg11
 from tests.federations import SIZES, make_config, make_module, synthetic_dataset, train
 

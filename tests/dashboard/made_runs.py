@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fl_platform import keys
 from fl_platform.dashboard.server import HOST, bind, make_server
 from fl_platform.dashboard.store import Store
+from fl_platform.runs import metrics
 from tests.synthetic_logs import curve
 
 HOSTILE = """<img src=x onerror="window.hit=1">'"&</script><script>window.hit=1</script>"""
@@ -26,11 +26,15 @@ def rows(algorithm: str = "fedavg", seed: int = 0, rounds: int = 20, level: floa
     best = np.maximum.accumulate(accuracies)
     made = []
     for place, accuracy in enumerate(accuracies.tolist()):
-        row = {keys.ROUND: place + 1, keys.COHORT: [1, 2, 3], keys.TRAIN_LOSS: 2.0 / (place + 1)}
-        row |= {keys.TEST_ACCURACY: accuracy, keys.FORGETTING: float(best[place]) - accuracy}
-        row |= {keys.TOTAL_SECONDS: 0.5 * (place + 1), keys.TOTAL_BYTES: 1000 * (place + 1), keys.ROUND_SECONDS: 0.5}
+        row = {metrics.ROUND: place + 1, metrics.COHORT: [1, 2, 3], metrics.TRAIN_LOSS: 2.0 / (place + 1)}
+        row |= {metrics.TEST_ACCURACY: accuracy, metrics.FORGETTING: float(best[place]) - accuracy}
+        row |= {
+            metrics.TOTAL_SECONDS: 0.5 * (place + 1),
+            metrics.TOTAL_BYTES: 1000 * (place + 1),
+            metrics.ROUND_SECONDS: 0.5,
+        }
         if algorithm.startswith("gradma"):
-            row |= {keys.QP_SERVER_ACTIVE: float(place % 4), keys.QP_SERVER_RATIO: 0.9}
+            row |= {metrics.QP_SERVER_ACTIVE: float(place % 4), metrics.QP_SERVER_RATIO: 0.9}
         made.append(row)
     return made
 
@@ -68,7 +72,7 @@ def write_run(
     write_rows(path, made)
     (directory / "config.yaml").write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
     if status:
-        result = {"run": run_id, keys.STATUS: status, keys.ROUNDS: len(made)}
+        result = {"run": run_id, metrics.STATUS: status, metrics.ROUNDS: len(made)}
         (directory / "result.json").write_text(json.dumps(result), encoding="utf-8")
     return path
 

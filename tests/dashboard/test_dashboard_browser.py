@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fl_platform import keys
 from fl_platform.reporting.page import make_page
-from fl_platform.reporting.runs import to_frames
 from fl_platform.reporting.tables import statistic_table
+from fl_platform.runs import metrics
+from fl_platform.runs.frames import to_frames
 from tests.dashboard.made_runs import HOSTILE, make_old, rows, served, write_rows, write_run
 from tests.synthetic_logs import make_log
 
@@ -128,7 +128,7 @@ def test_a_new_round_appears_without_reload(tab: Tab, address: str, place: Path)
     last = "FL.app.made.curves.grid.charts.values().next().value.plot.data[0].at(-1)"
     before = page.evaluate(last)
     page.evaluate("window.mark = 1")
-    write_rows(place / "live" / "attempts" / "0001" / "rounds.jsonl", [{**rows()[0], keys.ROUND: before + 1}], "a")
+    write_rows(place / "live" / "attempts" / "0001" / "rounds.jsonl", [{**rows()[0], metrics.ROUND: before + 1}], "a")
     wait_until(lambda: page.evaluate(last) == before + 1)
     assert page.evaluate("window.mark") == 1
     assert tab.complaints == []
@@ -191,7 +191,7 @@ def test_the_exported_page_works_from_a_file(tab: Tab, tmp_path: Path) -> None:
     page.wait_for_selector(".uplot")
     assert page.inner_text("h1") == HOSTILE
     assert page.inner_text(".paper thead th") == "Algorithm"
-    page.get_by_label("Metric").select_option(keys.FORGETTING)
+    page.get_by_label("Metric").select_option(metrics.FORGETTING)
     page.wait_for_selector(".uplot")
     page.get_by_label("Filter runs").fill("gradma")
     assert len(ids(page)) == 2

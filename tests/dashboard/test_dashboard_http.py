@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from fl_platform.commands import dashboard
+from fl_platform.cli import dashboard
 from fl_platform.dashboard import app
 from fl_platform.dashboard.server import bind
 from fl_platform.errors import UserError

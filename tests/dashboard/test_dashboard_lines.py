@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_platform import keys
 from fl_platform.reporting import lines
 from fl_platform.reporting.lines import Curve, Wish, average, make_lines, thin, trailing, window
-from fl_platform.reporting.runs import one_row_per_round
 from fl_platform.reporting.shown import ShownRun, row, shown
+from fl_platform.runs import metrics
+from fl_platform.runs.frames import one_row_per_round
 from tests.synthetic_logs import make_log
 
 numbers = st.floats(-1e6, 1e6)
@@ -55,7 +55,7 @@ def test_mean_and_spread_are_over_the_runs_that_know_a_round() -> None:
         make_log(seed=1, accuracy=[0.3, nan, nan]),
         make_log(seed=2, accuracy=[0.5, 0.8, 0.9, 0.7]),
     )
-    found = average(made, keys.TEST_ACCURACY, "rounds")
+    found = average(made, metrics.TEST_ACCURACY, "rounds")
     table = pd.DataFrame([[0.1, 0.4, nan, nan], [0.3, nan, nan, nan], [0.5, 0.8, 0.9, 0.7]])
     np.testing.assert_array_equal(found.x, [1, 2, 3, 4])
     np.testing.assert_allclose(found.mean, table.mean())
@@ -64,8 +64,8 @@ def test_mean_and_spread_are_over_the_runs_that_know_a_round() -> None:
 
 def test_another_axis_is_averaged_too() -> None:
     made = runs(make_log(seed=0, rounds=3), make_log(seed=1, rounds=3))
-    np.testing.assert_allclose(average(made, keys.TEST_ACCURACY, "seconds").x, [0.5, 1.0, 1.5])
-    np.testing.assert_allclose(average(made, keys.TEST_ACCURACY, "bytes").x, [1e6, 2e6, 3e6])
+    np.testing.assert_allclose(average(made, metrics.TEST_ACCURACY, "seconds").x, [0.5, 1.0, 1.5])
+    np.testing.assert_allclose(average(made, metrics.TEST_ACCURACY, "bytes").x, [1e6, 2e6, 3e6])
 
 
 def test_a_window_reaches_one_point_beyond_its_ends() -> None:
@@ -104,8 +104,8 @@ def test_a_metric_nobody_logged_gives_no_line() -> None:
 
 
 def test_what_is_not_finite_is_null() -> None:
-    log = make_log(accuracy=[0.5, 0.6], columns={keys.TRAIN_LOSS: np.array([np.inf, 1.0])})
-    (line,) = make_lines(runs(log), Wish(metric=keys.TRAIN_LOSS))["lines"]
+    log = make_log(accuracy=[0.5, 0.6], columns={metrics.TRAIN_LOSS: np.array([np.inf, 1.0])})
+    (line,) = make_lines(runs(log), Wish(metric=metrics.TRAIN_LOSS))["lines"]
     assert line["x"] == [2.0]
     assert row(shown(make_log(accuracy=[])))["top"] is None
 
@@ -123,6 +123,6 @@ def test_a_log_from_elsewhere_may_hold_anything() -> None:
     log = make_log(data__dirichlet_omega="steep", num_rounds="many", algorithm__name=["a"])
     values = row(shown(log))
     assert (values["scenario"], values["rounds"], values["algorithm"]) == ("unknown", None, "['a']")
-    text_column = make_log(columns={keys.FORGETTING: ["x"] * 40})
+    text_column = make_log(columns={metrics.FORGETTING: ["x"] * 40})
     assert row(shown(text_column))["forgetting"] is None
     assert one_row_per_round(text_column.history).num_rows == 40

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fl_platform import keys
-from fl_platform.dashboard.rows import RowReader
 from fl_platform.dashboard.store import Store
 from fl_platform.errors import UserError
-from fl_platform.reporting import archive
 from fl_platform.reporting.shown import row
+from fl_platform.runs import archive, metrics
+from fl_platform.runs.rows import RowReader
 from fl_platform.sweeps.definition import read_sweep
 from fl_platform.sweeps.ledger import Ledger
 from tests.dashboard.made_runs import make_old, rows, write_rows, write_run
@@ -35,11 +34,11 @@ def test_rounds_are_read_as_they_come(tmp_path: Path) -> None:
         assert not reader.read(), "half a line is not a round"
         file.write(json.dumps(made[2])[20:] + "\n")
     assert reader.read()
-    assert reader.table()[keys.ROUND].to_pylist() == [1, 2, 3]
-    assert keys.COHORT not in reader.table().column_names
+    assert reader.table()[metrics.ROUND].to_pylist() == [1, 2, 3]
+    assert metrics.COHORT not in reader.table().column_names
     write_rows(path, made[:1])
     assert reader.read()
-    assert reader.table()[keys.ROUND].to_pylist() == [1]
+    assert reader.table()[metrics.ROUND].to_pylist() == [1]
 
 
 def test_rows_of_many_shapes(tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_only_what_changed_has_a_new_version(tmp_path: Path) -> None:
     path = write_run(tmp_path, "a2", status=None)
     store = Store(tmp_path)
     before = store.look()
-    write_rows(path, [{**rows()[0], keys.ROUND: 21}], "a")
+    write_rows(path, [{**rows()[0], metrics.ROUND: 21}], "a")
     after = store.look()
     assert after.versions["a1"] == before.versions["a1"]
     assert after.versions["a2"] == after.version > before.version
@@ -109,7 +108,7 @@ def test_states_of_runs_without_a_result(tmp_path: Path) -> None:
 
 
 def test_a_long_round_is_not_a_death(tmp_path: Path) -> None:
-    slow = [{**one, keys.ROUND_SECONDS: 3000.0} for one in rows(rounds=2)]
+    slow = [{**one, metrics.ROUND_SECONDS: 3000.0} for one in rows(rounds=2)]
     write_run(tmp_path, "slow", status=None, made=slow)
     make_old(tmp_path)
     assert status(Store(tmp_path), "slow") == "running"
@@ -207,7 +206,7 @@ def test_a_sweep_is_read_from_its_ledger(tmp_path: Path) -> None:
         ledger.propose([{"seed": seed} for seed in range(4)])
         for seed in range(3):
             ledger.record(seed, "started", run_id=f"r{seed}", attempt=1)
-        ledger.record(0, "finished", run_id="r0", data={"summary": {keys.TOP_ACCURACY: 0.75}})
+        ledger.record(0, "finished", run_id="r0", data={"summary": {metrics.TOP_ACCURACY: 0.75}})
         ledger.record(2, "failed", run_id="r2", data={"message": "exit code 1; <b>no</b> memory"})
         state = store.look()
         (shown,) = state.sweeps

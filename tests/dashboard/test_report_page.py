@@ -12,9 +12,9 @@ import pytest
 
 from fl_platform.cli import main
 from fl_platform.reporting.page import json_in_html, make_page, split_configs
-from fl_platform.reporting.runs import to_frames
 from fl_platform.reporting.shown import shown
 from fl_platform.reporting.tables import statistic_table
+from fl_platform.runs.frames import to_frames
 from tests.dashboard.made_runs import HOSTILE
 from tests.synthetic_logs import make_log, write_wandb_file
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from fl_platform.composition import compose
+from fl_platform.config.compose import compose
 from fl_platform.data import datasets
 from fl_platform.data.datasets import Dataset
 from fl_platform.data.deal import prepare, split_validation

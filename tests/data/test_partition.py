@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_platform.composition import compose
+from fl_platform.config.compose import compose
 from fl_platform.data.deal import deal
 from fl_platform.data.partition import Partition, make_partition
 from fl_platform.errors import UserError

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fl_platform.checkpoints import sorted_checkpoints
-from fl_platform.workers.ranks import Ranks
+from fl_platform.engines.ranks import Ranks
+from fl_platform.federation.checkpoints import sorted_checkpoints
 from tests.distributed.two_ranks import SHARED, WORDS, results
 from tests.federations import make_config, train
 

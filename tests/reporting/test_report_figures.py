@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fl_platform import keys
 from fl_platform.errors import UserError
-from fl_platform.reporting import ablations, canvas, figures, runs
-from fl_platform.reporting.style import ALGORITHMS, GROUPINGS
+from fl_platform.paper.style import ALGORITHMS, GROUPINGS
+from fl_platform.reporting import ablations, canvas, figures
+from fl_platform.runs import frames as runs
+from fl_platform.runs import metrics
 from tests.synthetic_logs import make_log
 
 QP = {key: np.linspace(0, 1, 10) for key in figures.QP_METRICS}
@@ -55,7 +56,8 @@ def test_curves_have_a_line_and_a_band_per_algorithm(everyone: runs.Runs, groupi
     for name in expected:
         own = everyone.runs.loc[everyone.runs["config.algorithm.name"] == name, "run_id"]
         values = (
-            everyone.rounds[everyone.rounds["run_id"].isin(own)].groupby(keys.ROUND)[keys.TEST_ACCURACY].mean() * 100
+            everyone.rounds[everyone.rounds["run_id"].isin(own)].groupby(metrics.ROUND)[metrics.TEST_ACCURACY].mean()
+            * 100
         )
         np.testing.assert_allclose(drawn[ALGORITHMS[name].label].get_ydata(), values)
 
@@ -75,7 +77,7 @@ def test_bytes_depend_on_nothing_but_the_runs(everyone: runs.Runs, tmp_path: Pat
 def test_ablations_show_the_means(ablation: runs.Runs) -> None:
     (axis,) = ablations.bars(runs.select(ablation, {"algorithm.memory_decay": 0.1}), "algorithm.memory_size").axes
     heights = [patch.get_height() for patch in axis.patches]
-    top = ablation.runs.assign(top=ablation.runs[f"summary.{keys.TOP_ACCURACY}"] * 100)
+    top = ablation.runs.assign(top=ablation.runs[f"summary.{metrics.TOP_ACCURACY}"] * 100)
     chosen = top[top["config.algorithm.memory_decay"] == 0.1]
     np.testing.assert_allclose(heights, chosen.groupby("config.algorithm.memory_size")["top"].mean())
     assert axis.get_ylim()[0] == 0

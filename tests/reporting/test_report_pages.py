@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fl_platform.cli import main
-from fl_platform.reporting import archive
 from fl_platform.reporting.cost import cost_table
-from fl_platform.reporting.runs import to_frames
+from fl_platform.runs import archive
+from fl_platform.runs.frames import to_frames
 from tests.synthetic_logs import make_log
 
 SPEC = """

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_platform.errors import UserError
-from fl_platform.reporting import pivot, render, runs, tables
+from fl_platform.reporting import pivot, render, tables
 from fl_platform.reporting.layout import Cell, Row, Table
+from fl_platform.runs import frames as runs
 from tests.synthetic_logs import make_log
 
 HOSTILE = [

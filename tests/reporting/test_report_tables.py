@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fl_platform import keys
 from fl_platform.errors import UserError
-from fl_platform.reporting import comparison, measures, pivot, runs, tables
+from fl_platform.reporting import comparison, measures, pivot, tables
 from fl_platform.reporting.layout import Table
+from fl_platform.runs import frames as runs
+from fl_platform.runs import metrics
 from tests.synthetic_logs import make_log
 
 
@@ -206,7 +207,7 @@ def test_pivot_states_n_and_what_it_averages_over() -> None:
     table = pivot.pivot_table(frames(*logs), ["algorithm.memory_size"], ["algorithm.name"], "top_accuracy")
     assert texts(table) == {"0": [f"60.00±{np.std([50, 70], ddof=1):.2f} (n=2)"], "10": ["80.00 (n=1)"]}
     assert table.header == ((("algorithm.name=gradma_s", 1),),)
-    over = pivot.pivot_table(frames(*logs), ["algorithm.name"], [], keys.TOP_ACCURACY)
+    over = pivot.pivot_table(frames(*logs), ["algorithm.name"], [], metrics.TOP_ACCURACY)
     assert texts(over)["gradma_s"][0].startswith("66.67±")
     assert "Cells average over algorithm.memory_size." in over.notes
     assert not any("average over" in note for note in table.notes)

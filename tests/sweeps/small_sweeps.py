@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from fl_platform.commands.sweep import forget_wandb
+from fl_platform.cli.sweep import forget_wandb
 from fl_platform.sweeps.definition import Sweep, read_sweep
 from fl_platform.sweeps.display import Display
 from fl_platform.sweeps.launcher import Launcher

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from small_sweeps import QUICK, entries_of, launch_here, quick_sweep
 
-from fl_platform import keys
-from fl_platform.composition import compose
+from fl_platform.config.compose import compose
 from fl_platform.errors import UserError
+from fl_platform.runs import metrics
 from fl_platform.sweeps.best import choose, write_chosen
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.ledger import Ledger
@@ -34,7 +34,7 @@ def tuned(directory: Path, *words: str) -> Sweep:
     return quick_sweep(directory, parameters, *SMALL, *words)
 
 
-def chosen_of(sweep: Sweep, by: str = keys.TOP_ACCURACY, select_on: str | None = None) -> dict[str, Any]:
+def chosen_of(sweep: Sweep, by: str = metrics.TOP_ACCURACY, select_on: str | None = None) -> dict[str, Any]:
     with Ledger(sweep.directory) as ledger:
         return choose(sweep, sweep.directory, ledger, by, select_on)
 
@@ -45,7 +45,7 @@ def test_a_scenario_that_was_not_tuned_takes_the_choice_of_another(tmp_path: Pat
 
     def choose_with(**reuse: str) -> dict[str, Any]:
         with Ledger(sweep.directory) as ledger:
-            return choose(sweep, sweep.directory, ledger, keys.TOP_ACCURACY, reuse=reuse)
+            return choose(sweep, sweep.directory, ledger, metrics.TOP_ACCURACY, reuse=reuse)
 
     content = choose_with(**{"mnist_w0.01_s5": "mnist_w1_s10"})
     write_chosen(tmp_path / "chosen.yaml", content)
@@ -69,7 +69,7 @@ def test_the_best_mean_over_seeds_is_chosen_and_read_back(tmp_path: Path) -> Non
     means = dict.fromkeys(POINTS, 0.0)
     for entry in entries_of(sweep):
         if entry.state == "finished":
-            means[entry.params["point"]] += entry.summary[keys.TOP_ACCURACY] / 2
+            means[entry.params["point"]] += entry.summary[metrics.TOP_ACCURACY] / 2
     for name in ("fedavg", "fedprox"):
         best = max((point for point in POINTS if f"name={name} " in point), key=lambda point: means[point])
         assert "local_lr=0.1" in best.split()
@@ -79,7 +79,7 @@ def test_the_best_mean_over_seeds_is_chosen_and_read_back(tmp_path: Path) -> Non
     assert (found["fedavg"]["points_tried"], found["fedavg"]["diverged"], found["fedavg"]["seeds"]) == (2, 2, [0, 1])
     told = content["provenance"]
     assert (told["sweep"], told["split"], told["seeds"], told["rounds"]) == (sweep.identifier, "test", [0, 1], [5])
-    assert (told["by"], told["goal"], told["finished_trials"]) == (keys.TOP_ACCURACY, "maximize", 8)
+    assert (told["by"], told["goal"], told["finished_trials"]) == (metrics.TOP_ACCURACY, "maximize", 8)
 
     write_chosen(tmp_path / "chosen.yaml", content)
     assert yaml.safe_load((tmp_path / "chosen.yaml").read_text(encoding="utf-8")) == content
@@ -92,8 +92,8 @@ def test_the_best_mean_over_seeds_is_chosen_and_read_back(tmp_path: Path) -> Non
 def test_a_figure_where_less_is_better_is_minimised(tmp_path: Path) -> None:
     sweep = quick_sweep(tmp_path, {"seed": {"value": 0}, "local_lr": {"values": [0.1, 0.001]}})
     launch_here(sweep)
-    content = chosen_of(sweep, keys.TEST_LOSS)
-    losses = {entry.params["local_lr"]: entry.summary[keys.TEST_LOSS] for entry in entries_of(sweep)}
+    content = chosen_of(sweep, metrics.TEST_LOSS)
+    losses = {entry.params["local_lr"]: entry.summary[metrics.TEST_LOSS] for entry in entries_of(sweep)}
     assert content["provenance"]["goal"] == "minimize"
     assert content["chosen"][None]["fedavg"]["keys"] == {"local_lr": min(losses, key=lambda rate: losses[rate])}
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from small_sweeps import entries_of, launch_here, quick_sweep
 
-from fl_platform import keys
-from fl_platform.commands.sweep import forget_wandb
-from fl_platform.launch import launch
-from fl_platform.run_directory import RunDirectory
+from fl_platform.cli.sweep import forget_wandb
+from fl_platform.federation.launch import launch
+from fl_platform.runs import metrics
+from fl_platform.runs.directory import RunDirectory
 from fl_platform.sweeps.display import Display, LiveDisplay
 from fl_platform.sweeps.launcher import Launcher
 from fl_platform.sweeps.ledger import Ledger
@@ -28,8 +28,8 @@ def test_a_grid_runs_to_its_end_and_keeps_what_it_has(tmp_path: Path) -> None:
     for entry in entries_of(sweep):
         stored = RunDirectory(tmp_path / "runs", entry.run_id or "").result()
         assert stored is not None
-        assert entry.summary[keys.FINGERPRINT] == stored[keys.FINGERPRINT]
-        assert entry.summary[keys.ROUNDS] == 2
+        assert entry.summary[metrics.FINGERPRINT] == stored[metrics.FINGERPRINT]
+        assert entry.summary[metrics.ROUNDS] == 2
     before = [entry.time for entry in entries_of(sweep)]
     assert launch_here(sweep).counts["finished"] == 3
     assert [entry.time for entry in entries_of(sweep)] == before
@@ -73,7 +73,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> Non
     newest.unlink()  # leaves round 1
     launch_here(sweep)
     (entry,), (other,) = entries_of(sweep), entries_of(whole)
-    assert entry.summary[keys.FINGERPRINT] == other.summary[keys.FINGERPRINT]
+    assert entry.summary[metrics.FINGERPRINT] == other.summary[metrics.FINGERPRINT]
     assert [path.name for path in trial.files.attempts.iterdir()] == ["0001"]  # no second attempt was begun
 
 
@@ -100,7 +100,7 @@ def test_divergence_is_a_result(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["random", "bayes"])
 def test_a_search_keeps_its_points_over_launches(tmp_path: Path, method: str) -> None:
     parameters = {"local_lr": {"distribution": "log_uniform_values", "min": 1e-3, "max": 1.0}}
-    metric = {"name": keys.TOP_ACCURACY, "goal": "maximize"}
+    metric = {"name": metrics.TOP_ACCURACY, "goal": "maximize"}
     sweep = quick_sweep(tmp_path, parameters, method=method, metric=metric, run_cap=3)
     launch_here(sweep, cap=1)
     status = launch_here(sweep)
@@ -119,14 +119,14 @@ def test_early_termination_stops_trials_in_the_launchers_process(
 ) -> None:
     monkeypatch.setattr("fl_platform.sweeps.launcher.LOOK_SECONDS", 0.0)
     stop = {"type": "hyperband", "max_iter": 9, "s": 2, "eta": 3}
-    metric = {"name": keys.TEST_ACCURACY, "goal": "maximize"}
+    metric = {"name": metrics.TEST_ACCURACY, "goal": "maximize"}
     rates = {"local_lr": {"values": [0.5, 0.3, 1e-6, 1e-7]}}
     sweep = quick_sweep(tmp_path, rates, "num_rounds=9", metric=metric, early_terminate=stop)
     status = launch_here(sweep)
     states = {entry.params["local_lr"]: entry.state for entry in entries_of(sweep)}
     assert (states[0.5], states[1e-7]) == ("finished", "stopped")
     assert status.counts["left"] == 0
-    rounds = [entry.summary[keys.ROUNDS] for entry in entries_of(sweep) if entry.state == "stopped"]
+    rounds = [entry.summary[metrics.ROUNDS] for entry in entries_of(sweep) if entry.state == "stopped"]
     assert 0 < max(rounds) < 9
 
 
@@ -163,7 +163,7 @@ class StopAtRound(Display):
         self._ledger, self._number = ledger, number
 
     def update(self, status: Status, running: list[tuple[Trial, dict[str, Any]]]) -> None:
-        if any(row.get(keys.ROUND) == self._number for _, row in running):
+        if any(row.get(metrics.ROUND) == self._number for _, row in running):
             self._ledger.request_stop()
 
 
@@ -178,7 +178,7 @@ def test_a_stop_ends_the_trial_in_the_launchers_process_after_its_round(
         status = Launcher(sweep, sweep.directory, ledger, pool, display, retries=0, cap=None).run()
     assert status.counts["finished"] == 0
     (interrupted,) = [entry for entry in entries_of(sweep) if entry.state == "interrupted"]
-    assert 5 <= interrupted.summary[keys.ROUNDS] < 8
+    assert 5 <= interrupted.summary[metrics.ROUNDS] < 8
     assert launch_here(sweep).counts["left"] == 0
 
 
@@ -204,7 +204,7 @@ def test_the_live_table_shows_trials_rounds_and_the_whole(tmp_path: Path, capsys
     trial = plan(sweep, sweep.directory, 2, {"seed": 2})
     display = LiveDisplay()
     display.say("[a message] in brackets")
-    display.update(status, [(trial, {keys.ROUND: 1, keys.TEST_ACCURACY: 0.25, keys.TOP_ACCURACY: 0.5})])
+    display.update(status, [(trial, {metrics.ROUND: 1, metrics.TEST_ACCURACY: 0.25, metrics.TOP_ACCURACY: 0.5})])
     display.close()
     shown = capsys.readouterr().err
     for part in (

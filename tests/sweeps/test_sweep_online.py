@@ -10,8 +10,8 @@ import pytest
 from small_sweeps import entries_of, quick_sweep, write_sweep
 from wandb_server import WandbServer
 
-from fl_platform import keys
 from fl_platform.cli import main
+from fl_platform.runs import metrics
 from fl_platform.sweeps.generate import COMMAND
 
 SMALL = {"num_workers": 10, "cohort_size": 2, "local_steps": 1, "num_rounds": 2}
@@ -39,7 +39,7 @@ def test_sweep_and_agent_run_the_yaml_as_it_is(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     constants = {key: {"value": value} for key, value in SMALL.items()}
     point = {"values": ["algorithm.name=fedprox algorithm.mu=0.1 local_lr=0.05"]}
-    metric = {"name": keys.TOP_ACCURACY, "goal": "maximize"}
+    metric = {"name": metrics.TOP_ACCURACY, "goal": "maximize"}
     file = write_sweep(
         tmp_path / "online.yaml", {**constants, "point": point}, command=COMMAND, metric=metric, name="online"
     )
@@ -53,9 +53,9 @@ def test_sweep_and_agent_run_the_yaml_as_it_is(tmp_path: Path, monkeypatch: pyte
     assert run.exit_code == 0
     assert run.config["algorithm"] == {"name": "fedprox", "mu": 0.1}
     assert run.config["local_lr"] == 0.05
-    assert [row[keys.ROUND] for row in run.history if keys.ROUND in row] == [1, 2]
+    assert [row[metrics.ROUND] for row in run.history if metrics.ROUND in row] == [1, 2]
     (result,) = (json.loads(path.read_text(encoding="utf-8")) for path in Path("runs").glob("*/result.json"))
-    assert run.summary[keys.TOP_ACCURACY] == result[keys.TOP_ACCURACY]
+    assert run.summary[metrics.TOP_ACCURACY] == result[metrics.TOP_ACCURACY]
     assert run.config["run"]["id"] == result["run"]
 
 
@@ -77,5 +77,5 @@ def test_sync_keeps_what_groups_the_runs_of_an_offline_sweep(tmp_path: Path, mon
         assert (run.sweep, run.project) == (sweep.identifier, "fl_platform")
         assert run.group == run.config["run"]["group"]
         assert set(run.tags) == {entry.params["algorithm.name"], "digits", "sweep:offline"}
-        assert run.summary[keys.FINGERPRINT] == entry.summary[keys.FINGERPRINT]
+        assert run.summary[metrics.FINGERPRINT] == entry.summary[metrics.FINGERPRINT]
     assert len({run.group for run in runs.values()}) == 2

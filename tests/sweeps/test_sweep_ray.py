@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from small_sweeps import entries_of, quick_sweep
 
-from fl_platform import keys
 from fl_platform.errors import UserError
+from fl_platform.runs import metrics
 from fl_platform.sweeps import ray_pool
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.display import Display
@@ -66,7 +66,7 @@ def test_a_trial_of_a_lost_node_goes_on_elsewhere(tmp_path: Path) -> None:
     assert sorted(entry.attempt for entry in entries) == [1, 2]
     assert [entry.failures for entry in entries if entry.attempt == 2] == [1]
     for entry in entries:
-        assert entry.summary[keys.ROUNDS] == 200
+        assert entry.summary[metrics.ROUNDS] == 200
         assert len(list((sweep.output / (entry.run_id or "-") / "attempts").iterdir())) == 1  # continued, not restarted
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from small_sweeps import SMALL, entries_of, launch_here, write_sweep
 
 from fl_platform.cli import main
-from fl_platform.reporting import archive
-from fl_platform.reporting.runs import merge, read_source
+from fl_platform.runs import archive
+from fl_platform.runs.frames import merge, read_source
 from fl_platform.sweeps.definition import Sweep, read_sweep
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_sweeps import quick_sweep
 
-from fl_platform import keys
 from fl_platform.errors import UserError
+from fl_platform.runs import metrics
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.proposals import grid
 from fl_platform.sweeps.trials import RowTail, Trial, environment, judge, plan
@@ -34,7 +34,7 @@ def write_rows(path: Path, rows: list[str], *, mode: str = "a") -> None:
 
 
 def row(round: int, salt: float = 0.0) -> str:
-    return json.dumps({keys.ROUND: round, keys.TEST_ACCURACY: round / 100, keys.ROUND_SECONDS: salt}) + "\n"
+    return json.dumps({metrics.ROUND: round, metrics.TEST_ACCURACY: round / 100, metrics.ROUND_SECONDS: salt}) + "\n"
 
 
 @settings(max_examples=30)
@@ -46,7 +46,7 @@ def test_rows_are_read_as_they_come_and_anew_after_a_resume(
     directory = tmp_path_factory.mktemp("rows")
     trial = trial_of(quick_sweep(directory, {"seed": {"value": 3}, "num_rounds": {"value": 9}}))
     path = trial.files.attempts / "0001" / "rounds.jsonl"
-    tail = RowTail(trial, keys.TEST_ACCURACY)
+    tail = RowTail(trial, metrics.TEST_ACCURACY)
     assert not tail.read()
     text = "".join(row(number) for number in range(1, 6))
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
@@ -54,7 +54,7 @@ def test_rows_are_read_as_they_come_and_anew_after_a_resume(
         write_rows(path, [text[start:end]])
         tail.read()
         assert len(tail.history) == text[:end].count("\n")
-    assert tail.last[keys.ROUND] == 5
+    assert tail.last[metrics.ROUND] == 5
     rewritten = [row(number, salt + 2) for number in range(1, 3 + again)]
     write_rows(path, rewritten, mode="w")
     tail.read()
@@ -122,9 +122,9 @@ def test_how_a_process_ends_is_how_its_trial_ends(
 ) -> None:
     if result:
         attempt = trial.files.start_attempt()
-        trial.files.complete(attempt, {keys.STATUS: result, keys.ROUNDS: 2})
-    outcome = judge(trial, exit_code, {keys.ROUND: 1, keys.TEST_ACCURACY: 0.5}, asked_to_stop=asked)
+        trial.files.complete(attempt, {metrics.STATUS: result, metrics.ROUNDS: 2})
+    outcome = judge(trial, exit_code, {metrics.ROUND: 1, metrics.TEST_ACCURACY: 0.5}, asked_to_stop=asked)
     assert outcome.state == state
     assert bool(outcome.message) == (state == "failed")
-    assert outcome.summary[keys.TEST_ACCURACY] == 0.5
-    assert outcome.summary[keys.ROUNDS] == (2 if result else 1)
+    assert outcome.summary[metrics.TEST_ACCURACY] == 0.5
+    assert outcome.summary[metrics.ROUNDS] == (2 if result else 1)

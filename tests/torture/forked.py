@@ -95,10 +95,10 @@ def server() -> Server:
 # --- the forking process ---
 
 IMPORTED = (
-    "fl_platform.launch",
-    "fl_platform.commands.run",
-    "fl_platform.commands.sweep",
-    "fl_platform.commands.report",
+    "fl_platform.federation.launch",
+    "fl_platform.cli.run",
+    "fl_platform.cli.sweep",
+    "fl_platform.cli.report",
     "fl_platform.sweeps.check",
     "fl_platform.sweeps.display",
     "fl_platform.sweeps.launcher",

@@ -7,13 +7,13 @@ from types import FrameType
 from typing import Any
 
 PLACES = {
-    "local steps": ("workers/training.py", "train"),
-    "server step": ("fl_platform/federated.py", "_server_step"),
-    "evaluation": ("fl_platform/federated.py", "evaluate"),
-    "row file": ("fl_platform/progress.py", "on_validation_end"),
+    "local steps": ("engines/training.py", "train"),
+    "server step": ("federation/module.py", "_server_step"),
+    "evaluation": ("federation/module.py", "evaluate"),
+    "row file": ("federation/progress.py", "on_validation_end"),
     "W&B logging": ("loggers/wandb.py", "log_metrics"),
-    "checkpoint": ("fl_platform/checkpoints.py", "save_checkpoint"),
-    "result": ("fl_platform/run_directory.py", "complete"),
+    "checkpoint": ("federation/checkpoints.py", "save_checkpoint"),
+    "result": ("runs/directory.py", "complete"),
     "claim": ("sweeps/ledger.py", "claim"),
     "record": ("sweeps/ledger.py", "record"),
 }

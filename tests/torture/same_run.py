@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fl_platform.checkpoints import sorted_checkpoints
+from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.reporting import pivot, render
-from fl_platform.reporting.runs import load
+from fl_platform.runs.frames import load
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fl_platform.dashboard.store import Store
-from fl_platform.reporting.runs import find_logs, load
+from fl_platform.runs.frames import find_logs, load
 from tests.sweeps.small_sweeps import entries_of, quick_sweep
 from tests.torture import forked
 from tests.torture.small_run import RUN, fingerprint

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fl_platform.reporting.runs import find_logs
-from fl_platform.tracking import wandb_file
+from fl_platform.runs import wandb_file
+from fl_platform.runs.frames import find_logs
 from tests.sweeps.small_sweeps import write_sweep
 from tests.torture.hostile import call
 from tests.torture.same_run import differences, left_by

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fl_platform.checkpoints import is_valid, newest_valid
-from fl_platform.reporting.runs import load
+from fl_platform.federation.checkpoints import is_valid, newest_valid
+from fl_platform.runs.frames import load
 from tests.sweeps.small_sweeps import entries_of, quick_sweep
 from tests.torture import forked
 from tests.torture.small_run import RUN, fingerprint

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from fl_platform.dashboard.store import Store
-from fl_platform.reporting import archive
+from fl_platform.runs import archive
 from tests.dashboard.made_runs import write_run
 from tests.synthetic_logs import make_log, write_wandb_file
 from tests.torture.hostile import bounded, damaged, damaged_text, explore, flipped, json_values, judge, texts

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from fl_platform.config import known_keys
+from fl_platform.config.schema import known_keys
 from fl_platform.sweeps.definition import read_sweep
 from fl_platform.sweeps.ledger import Ledger
 from tests.sweeps.small_sweeps import write_sweep
@@ -82,8 +82,6 @@ LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str,
         (),
     ),
     "dashboard": (("dashboard",), free | options("--port", "--no-browser"), ("nowhere",)),
-    "docs": (("docs",), free | options("--root"), ()),
-    "bench": (("bench", "--only", "nothing"), options("--only", "--quick", "--x"), ()),
     "publish": (
         ("publish",),
         free | options("--source", "--title") | one_of("a/b", "--source logs"),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from fl_platform.config import known_keys
+from fl_platform.config.schema import known_keys
 from fl_platform.reporting.report import FIGURES, TABLES
 from fl_platform.sweeps.definition import read_sweep
 from tests.sweeps.small_sweeps import COMMAND, write_sweep

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from fl_platform.checkpoints import sorted_checkpoints
 from fl_platform.dashboard.store import Store
 from fl_platform.errors import UserError
-from fl_platform.liveness import FILE, at_work, is_alive
-from fl_platform.reporting.runs import find_logs, load
-from fl_platform.tracking import wandb_file
+from fl_platform.federation.checkpoints import sorted_checkpoints
+from fl_platform.runs import wandb_file
+from fl_platform.runs.frames import find_logs, load
+from fl_platform.runs.liveness import FILE, at_work, is_alive
 from tests.torture import forked
 from tests.torture.same_run import Left, differences, left_by
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from wandb.proto import wandb_internal_pb2 as pb
 
-from fl_platform import keys
+from fl_platform.runs import metrics
 from tests.dashboard.made_runs import rows
 from tests.sweeps.small_sweeps import quick_sweep
 from tests.synthetic_logs import log_bytes, make_log
@@ -58,7 +58,7 @@ def write_directories(output: Path, count: int, rounds: int) -> None:
         attempt.mkdir(parents=True)
         (attempt / "rounds.jsonl").write_text(texts[key], encoding="utf-8")
         (directory / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-        result = {"run": directory.name, keys.STATUS: "finished", keys.ROUNDS: rounds}
+        result = {"run": directory.name, metrics.STATUS: "finished", metrics.ROUNDS: rounds}
         (directory / "result.json").write_text(json.dumps(result), encoding="utf-8")
 
 
@@ -134,7 +134,7 @@ def test_the_dashboard_answers_while_a_run_and_a_sweep_are_written(
     def append() -> None:
         for number in itertools.count(rounds + 1):
             with open(live, "a", encoding="utf-8") as file:
-                file.write(json.dumps({keys.ROUND: number, keys.TEST_ACCURACY: 0.5}) + "\n")
+                file.write(json.dumps({metrics.ROUND: number, metrics.TEST_ACCURACY: 0.5}) + "\n")
             if over.wait(0.05):
                 return
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from fl_platform import keys
 from fl_platform.algorithms import base
-from fl_platform.checkpoints import newest_valid
+from fl_platform.federation.checkpoints import newest_valid
+from fl_platform.runs import metrics
 from tests.torture.hostile import judge
 
 Scale = Callable[[int, int], int]
@@ -39,15 +39,15 @@ class Ran:
         self.is_finite = all(bool(torch.isfinite(tensor).all()) for tensor in state.values())
 
     def first(self, key: str) -> int | None:
-        return next((row[keys.ROUND] for row in self.rows if row.get(key)), None)
+        return next((row[metrics.ROUND] for row in self.rows if row.get(key)), None)
 
 
 def check_ends_at(ran: Ran, round: int | None) -> None:
     """Diverged at that round, which is the last one; what it would have done to the model was not done."""
     assert round is not None
-    assert (ran.code, ran.result[keys.STATUS], ran.result["diverged_round"]) == (3, "diverged", round)
+    assert (ran.code, ran.result[metrics.STATUS], ran.result["diverged_round"]) == (3, "diverged", round)
     assert len(ran.rows) == round
-    assert keys.TEST_ACCURACY not in ran.rows[-1]
+    assert metrics.TEST_ACCURACY not in ran.rows[-1]
     assert ran.is_finite
 
 
@@ -60,7 +60,7 @@ def test_a_worker_that_sends_nan_ends_the_run_in_that_round(
 ) -> None:
     for name in names(request):
         ran = Ran(tmp_path / name, f"algorithm.name={name}", "faults.kind=nan", "faults.probability=0.15")
-        check_ends_at(ran, ran.first(keys.FAULTY_WORKERS))
+        check_ends_at(ran, ran.first(metrics.FAULTY_WORKERS))
     record_property("algorithms ended by a NaN in its round", len(names(request)))
 
 
@@ -70,7 +70,7 @@ def test_an_update_beyond_the_largest_number_ends_the_run_in_that_round(
     words = ("faults.kind=huge", "faults.scale=1e60", "faults.probability=0.15")
     for name in names(request):
         ran = Ran(tmp_path / name, f"algorithm.name={name}", *words)
-        check_ends_at(ran, ran.first(keys.FAULTY_WORKERS))
+        check_ends_at(ran, ran.first(metrics.FAULTY_WORKERS))
     record_property("algorithms ended by an infinite update in its round", len(names(request)))
 
 
@@ -82,7 +82,7 @@ def test_rejected_workers_are_counted_and_the_run_goes_on(
     for name in names(request):
         ran = Ran(tmp_path / name, f"algorithm.name={name}", *words)
         assert (ran.code, len(ran.rows), ran.is_finite) == (0, 6, True)
-        counted = [(row[keys.FAULTY_WORKERS], row[keys.REJECTED_WORKERS]) for row in ran.rows]
+        counted = [(row[metrics.FAULTY_WORKERS], row[metrics.REJECTED_WORKERS]) for row in ran.rows]
         assert all(faulty == rejected for faulty, rejected in counted)
         assert sum(faulty for faulty, _ in counted) > 0
     record_property(f"algorithms that went on without workers of kind={kind}", len(names(request)))
@@ -90,7 +90,7 @@ def test_rejected_workers_are_counted_and_the_run_goes_on(
 
 def check_sound_or_ended(ran: Ran) -> None:
     """Whichever way it went, nothing that is not a number was taken for a result."""
-    figures = [row[key] for row in ran.rows for key in (keys.TEST_ACCURACY, keys.TEST_LOSS) if key in row]
+    figures = [row[key] for row in ran.rows for key in (metrics.TEST_ACCURACY, metrics.TEST_LOSS) if key in row]
     if ran.code == 0:
         assert len(ran.rows) == 6
         assert ran.is_finite
@@ -146,7 +146,7 @@ def test_a_table_shows_divergence_and_averages_only_what_finished(
             words = (f"algorithm.name={name}", f"seed={seed}", "faults.kind=nan", "faults.probability=0.03")
             judge("run", *SMALL, *words, "output.dir=runs", codes=(0, 3))
     results = [json.loads(path.read_text(encoding="utf-8")) for path in Path("runs").glob("*/result.json")]
-    tops = [result[keys.TOP_ACCURACY] for result in results if result[keys.STATUS] == "finished"]
+    tops = [result[metrics.TOP_ACCURACY] for result in results if result[metrics.STATUS] == "finished"]
     diverged = len(results) - len(tops)
     assert tops
     assert diverged, "the seeds of this test must hold both outcomes"

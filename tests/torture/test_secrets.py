@@ -50,7 +50,7 @@ def contents(path: Path) -> Iterator[bytes]:
 COMMANDS = """
 import sys
 from fl_platform.cli import main
-from fl_platform.commands.sweep import forget_wandb
+from fl_platform.cli.sweep import forget_wandb
 
 small = sys.argv[1:]
 print(main(["run", *small, "output.dir=runs", "algorithm.name=scaffold", "checkpoint.every=1"]))

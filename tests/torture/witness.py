@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import fl_platform.launch  # noqa: F401  before kill points watch every call
+import fl_platform.federation.launch  # noqa: F401  before kill points watch every call
 from fl_platform.cli import main
-from fl_platform.run_directory import RunDirectory
+from fl_platform.runs.directory import RunDirectory
 from tests.torture.kill_points import arm
 
 PLACES = ("local steps", "server step", "row file", "checkpoint", "result")

@@ -11,13 +11,14 @@ import pytest
 import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
-from fl_platform.checkpoints import sorted_checkpoints
-from fl_platform.composition import compose
-from fl_platform.config import to_dict
+from fl_platform.config.compose import compose
+from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
-from fl_platform.experiment import group_id, resolve, run_id
-from fl_platform.launch import launch
-from fl_platform.tracking import identity, wandb_file
+from fl_platform.federation.checkpoints import sorted_checkpoints
+from fl_platform.federation.experiment import group_id, resolve, run_id
+from fl_platform.federation.launch import launch
+from fl_platform.runs import wandb_file
+from fl_platform.tracking import identity
 from fl_platform.tracking.logger import open_logger
 
 WORDS = [

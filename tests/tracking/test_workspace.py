@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fl_platform import keys
-from fl_platform.commands import publish
+from fl_platform.cli import publish
 from fl_platform.errors import UserError
+from fl_platform.runs import metrics
 from fl_platform.tracking import workspace
 from fl_platform.tracking.workspace import Plan, definition
 from tests.synthetic_logs import make_log, write_wandb_file
@@ -31,7 +31,7 @@ def panels_of(content: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_panels_that_matter(name: str) -> None:
     panels = panels_of(definition(PLAN)[name])
     drawn = {metric: panel["config"] for panel in panels for metric in panel["config"]["metrics"]}
-    for metric in (keys.TEST_ACCURACY, keys.FORGETTING, keys.QP_WORKER_ACTIVE, keys.QP_SERVER_RATIO):
+    for metric in (metrics.TEST_ACCURACY, metrics.FORGETTING, metrics.QP_WORKER_ACTIVE, metrics.QP_SERVER_RATIO):
         assert drawn[metric]["xAxis"] == "round"
     assert drawn["to_target/0.9/rounds"]["chartTitle"] == "Rounds to 90 % accuracy"
     for config in drawn.values():
@@ -141,7 +141,7 @@ class ViewServer(WandbServer):
 
 def test_publish_through_the_real_client(tmp_path: Path) -> None:
     source = logs(tmp_path)
-    code = "import sys; from fl_platform.commands.publish import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from fl_platform.cli.publish import main; sys.exit(main(sys.argv[1:]))"
     with ViewServer() as server:
         command = [sys.executable, "-c", code, f"{ENTITY}/project", "--source", str(source), "--title", "Mine"]
         done = subprocess.run(command, env=server.environment(), capture_output=True, text=True, check=False)
@@ -152,4 +152,4 @@ def test_publish_through_the_real_client(tmp_path: Path) -> None:
     assert kinds["project-view"]["displayName"] == workspace.NAME
     assert kinds["runs"]["displayName"] == "Mine"
     report = json.loads(kinds["runs"]["spec"])
-    assert any(metric == keys.TEST_ACCURACY for panel in panels_of(report) for metric in panel["config"]["metrics"])
+    assert any(metric == metrics.TEST_ACCURACY for panel in panels_of(report) for metric in panel["config"]["metrics"])

@@ -1,1 +1,0 @@
-"""What the platform costs, as ratios within one run: `python -m fl_platform bench`."""

@@ -1,0 +1,36 @@
+"""``dashboard``: sweeps and runs, live, as a web page of this machine."""
+
+import argparse
+from pathlib import Path
+
+from fl_platform.cli.parser import Parser
+
+
+def main(words: list[str]) -> int:
+    parser = Parser(
+        prog="fl_platform dashboard",
+        description="Show sweeps and runs live in a browser, from the files below a directory; needs no network.",
+        epilog="example: fl_platform dashboard runs/demo --port 8800 --no-browser",
+    )
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        default=Path("runs"),
+        help="output.dir of some runs, or a file of archived runs (default: runs)",
+    )
+    parser.add_argument("--port", type=_port, default=8765, metavar="N", help="default 8765; 0 takes any free one")
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    args = parser.parse_args(words)
+
+    from fl_platform.dashboard.server import serve
+    from fl_platform.dashboard.store import Store
+
+    serve(Store(args.path), args.port, not args.no_browser)
+    return 0
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text} is not a port; it must be a whole number from 0 to 65535")
+    return int(text)

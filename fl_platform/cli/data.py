@@ -1,0 +1,126 @@
+"""``data``: find, fetch and inspect data."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_platform.cli.parser import Parser
+from fl_platform.config.compose import compose
+from fl_platform.config.schema import Config
+
+SHOWN_WORKERS = 200
+SHOWN_CLASSES = 10
+
+
+def main(words: list[str]) -> int:
+    parser = Parser(prog="fl_platform data", description="Find, fetch and inspect data.")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list | get | partition")
+
+    listing = actions.add_parser("list", help="which data sets are on this machine, where, and how large")
+    listing.add_argument("--root", help="look here first; then $FL_DATA_ROOT, then the user cache")
+
+    getting = actions.add_parser("get", help="fetch and verify a data set")
+    getting.add_argument("name", help="a name from `data list`")
+    getting.add_argument("--root", help="where to put it; else $FL_DATA_ROOT, else the user cache")
+
+    dealing = actions.add_parser(
+        "partition",
+        help="show how training data is dealt to workers",
+        description="Print what each worker owns under a configuration, exactly as a run with it would deal.",
+        epilog="example: fl_platform data partition data.name=mnist data.dirichlet_omega=0.01 --out bubbles.png",
+    )
+    dealing.add_argument(
+        "words", nargs="*", metavar="key=value", help="see `fl_platform config`; such as num_workers=50"
+    )
+    dealing.add_argument(
+        "--out", type=Path, metavar="FILE.png", help="write a bubble plot of worker, class and samples"
+    )
+
+    arguments = parser.parse_args(words)
+    if arguments.action == "list":
+        return list_datasets(arguments.root)
+    if arguments.action == "get":
+        return get_dataset(arguments.name, arguments.root)
+    return show_partition(compose(arguments.words), arguments.out)
+
+
+def list_datasets(root: str | None) -> int:
+    from fl_platform.data import datasets
+
+    for name in datasets.names():
+        dataset = datasets.get(name)
+        folder = datasets.find(name, root)
+        if folder is not None:
+            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            where = f"{folder} ({size / 1e6:.1f} MB)"
+        else:
+            where = f"missing; `{datasets.get_command(name)}`" if dataset.folders else "built in"
+        print(f"{name:14} {dataset.description}\n{'':14} {where}")
+    return 0
+
+
+def get_dataset(name: str, root: str | None) -> int:
+    from fl_platform.data.fetch import fetch
+
+    fetch(name, root)
+    return 0
+
+
+def show_partition(config: Config, out: Path | None) -> int:
+    from fl_platform.data import datasets
+    from fl_platform.data.bubbles import draw_bubbles
+    from fl_platform.data.deal import deal, prepare
+
+    if config.plugins:
+        from fl_platform.config.plugins import import_plugins
+
+        import_plugins(config.plugins)
+    dataset = datasets.get(config.data.name)
+    train, _ = prepare(config)
+    partition = deal(config, train.labels)
+    counts = partition.class_counts(train.labels, dataset.num_classes)
+    title = describe(config)
+    print(title)
+    print_workers(counts)
+    print_summary(counts, config.batch_size)
+    if out is not None:
+        shown = counts[:SHOWN_WORKERS]
+        draw_bubbles(shown, out, title if len(shown) == len(counts) else f"{title} (the first {len(shown)})")
+        print(f"bubble plot: {out}")
+    return 0
+
+
+def describe(config: Config) -> str:
+    details = {
+        "dirichlet": f" omega={config.data.dirichlet_omega:g}",
+        "shards": f" {config.data.shards_per_worker} a worker",
+        "iid": "",
+    }
+    how = config.data.partition + details[config.data.partition]
+    return f"{config.data.name}, {how}, {config.num_workers} workers, seed {config.seed}"
+
+
+def print_workers(counts: NDArray[np.int64]) -> None:
+    """One line a worker: how many samples, of how many classes, and the largest classes with their counts."""
+    print(f"{'worker':>7} {'samples':>8} {'classes':>8}  class:samples, largest first")
+    for worker, row in enumerate(counts[:SHOWN_WORKERS]):
+        order = np.argsort(-row, kind="stable")[: np.count_nonzero(row)]
+        cells = " ".join(f"{label}:{row[label]}" for label in order[:SHOWN_CLASSES])
+        more = f" and {len(order) - SHOWN_CLASSES} more" if len(order) > SHOWN_CLASSES else ""
+        print(f"{worker:7} {row.sum():8} {len(order):8}  {cells}{more}")
+    if len(counts) > SHOWN_WORKERS:
+        print(f"{'...':>7} and {len(counts) - SHOWN_WORKERS} more workers")
+
+
+def print_summary(counts: NDArray[np.int64], batch_size: int) -> None:
+    sizes = counts.sum(axis=1)
+    shares = sizes / sizes.sum()
+    for name, value in {
+        "samples": f"{sizes.sum()}",
+        "samples a worker": f"median {np.median(sizes):g}, smallest {sizes.min()}, largest {sizes.max()}",
+        f"workers with fewer than batch_size={batch_size}": f"{np.mean(sizes < batch_size):.0%}",
+        "classes a worker": f"{np.count_nonzero(counts, axis=1).mean():.1f} on average",
+        "effective workers, 1 / sum q^2": f"{1 / np.square(shares).sum():.1f}",
+    }.items():
+        print(f"{name}: {value}")

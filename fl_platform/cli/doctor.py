@@ -1,0 +1,53 @@
+"""``doctor``: what this machine has and what is missing."""
+
+import dataclasses
+import json
+import sys
+
+from fl_platform.cli import checks
+from fl_platform.cli.checks import Finding
+from fl_platform.cli.parser import Parser
+
+COLOURS = {checks.OK: "green", checks.MISSING: "yellow", checks.BROKEN: "red"}
+
+
+def main(words: list[str]) -> int:
+    parser = Parser(
+        prog="fl_platform doctor",
+        description="Look at Python, torch, W&B, data sets and the output directory, without network. "
+        "Exit code 1 if something required is broken.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument(
+        "words", nargs="*", metavar="key=value", help="configuration to judge, such as data.root=DIR or output.dir=DIR"
+    )
+    arguments = parser.parse_args(words)
+    findings = list(checks.examine(arguments.words))
+    is_sound = all(finding.status != checks.BROKEN for finding in findings)
+    if arguments.json:
+        print(json.dumps({"ok": is_sound, "findings": [dataclasses.asdict(finding) for finding in findings]}, indent=2))
+    elif sys.stdout.isatty() and checks.import_failure("rich") is None:
+        print_table(findings)
+    else:
+        print_lines(findings)
+    return 0 if is_sound else 1
+
+
+def print_lines(findings: list[Finding]) -> None:
+    width = max(len(finding.part) for finding in findings)
+    for finding in findings:
+        advice = f"; {finding.advice}" if finding.advice else ""
+        print(f"{finding.status:8}{finding.part:{width}}  {finding.detail}{advice}")
+
+
+def print_table(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    table = Table(*(Column(name, overflow="fold") for name in ("", "part", "found", "what to do")), box=None)
+    for finding in findings:
+        colour = COLOURS[finding.status]
+        texts = (finding.part, finding.detail, finding.advice)
+        table.add_row(f"[{colour}]{finding.status}[/]", *map(escape, texts))
+    Console().print(table)

@@ -1,0 +1,119 @@
+"""`report`: list the reports, build one, or print a free table of any runs."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fl_platform.cli.parser import Parser
+from fl_platform.config.yaml_limits import check_size
+from fl_platform.errors import UserError, visible
+from fl_platform.reporting import pivot, render
+from fl_platform.reporting.report import ARCHIVE, build, list_reports, read_report
+from fl_platform.runs import archive
+from fl_platform.runs.frames import RUNNING, Runs, merge, read_source, select, to_frames
+
+_EPILOG = """examples:
+  report                                                list the reports below ./reports
+  report table1_mnist --source runs --archive           build one from new logs and keep them beside it
+  report demo --html                                    and one self-contained page, report.html
+  report --source runs --rows algorithm.name --columns data.dirichlet_omega,cohort_size --where data.name=mnist
+"""
+
+
+def main(words: list[str]) -> int:
+    options = _parser().parse_args(words)
+    if options.rows is not None:
+        return _print_pivot(options)
+    if options.name is None:
+        return _print_reports(Path("reports"))
+    return _build(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="fl_platform report",
+        description="Tables and figures from logs.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="?", help="a directory below ./reports with a report.yaml; without it, list them")
+    parser.add_argument(
+        "--source", nargs="+", help="output.dir of runs, .wandb files, an archive, or wandb:entity/project[/sweep]"
+    )
+    parser.add_argument("--out", type=Path, help="where a report is written; default: its own directory")
+    parser.add_argument("--archive", action="store_true", help=f"keep the report's runs beside it in {ARCHIVE}")
+    parser.add_argument("--html", action="store_true", help="also write report.html: one file to send to a colleague")
+    parser.add_argument("--rows", help="free table: configuration keys of the rows, separated by commas")
+    parser.add_argument("--columns", default="", help="free table: configuration keys of the columns")
+    parser.add_argument("--value", default="top_accuracy", help="free table: a measure or a key of the summary")
+    parser.add_argument("--where", action="append", default=[], help="key=value: only runs with this configuration")
+    parser.add_argument("--format", default="terminal", help=f"free table: {' | '.join(render.FORMATS)}")
+    return parser
+
+
+def _print_reports(root: Path) -> int:
+    known = list_reports(root)
+    if not known:
+        print(f"no reports: {root} holds no directory with a report.yaml")
+    for name in known:
+        print(f"{visible(name):24} {visible(read_report(root, name).title)}")
+    return 0
+
+
+def _print_pivot(options: argparse.Namespace) -> int:
+    if options.name is not None:
+        raise UserError(f"--rows makes a free table; it does not go with the report {options.name}")
+    if not options.source:
+        raise UserError("--rows needs --source: the output.dir of runs, an archive, or wandb:entity/project")
+    runs = select(_load(options.source), _conditions(options.where))
+    table = pivot.pivot_table(runs, _keys("--rows", options.rows), _keys("--columns", options.columns), options.value)
+    sys.stdout.write(render.render(table, options.format))
+    return 0
+
+
+def _build(options: argparse.Namespace) -> int:
+    report = read_report(Path("reports"), options.name)
+    logs = merge(log for source in options.source or report.source_paths() for log in read_source(source))
+    if options.archive:
+        logs = [log for log in logs if log.status != RUNNING]  # an archive has no second look at them
+        archive.write(logs, report.directory / ARCHIVE)
+    runs = select(to_frames(logs), _conditions(options.where))
+    for warning in runs.warnings:
+        print(f"warning: {visible(warning)}", file=sys.stderr)
+    out = options.out or report.directory
+    for path in build(report, runs, out):
+        print(path)
+    if options.html:
+        from fl_platform.reporting.page import write_page
+
+        print(write_page(report, runs, logs, out))
+    return 0
+
+
+def _load(sources: list[str]) -> Runs:
+    return to_frames(merge(log for source in sources for log in read_source(source)))
+
+
+def _keys(flag: str, text: str) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if flag == "--rows" and not words:
+        raise UserError("--rows is empty; give at least one configuration key, such as algorithm.name")
+    return words
+
+
+def _conditions(words: list[str]) -> dict[str, Any]:
+    """``key=value`` words, values in YAML."""
+    conditions = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise UserError(f"--where {word} is not of the form key=value")
+        try:
+            check_size(text)
+            conditions[key] = yaml.safe_load(text)
+        except (ValueError, yaml.YAMLError, RecursionError):
+            raise UserError(f"--where {word}: the value is not valid YAML") from None
+    return conditions

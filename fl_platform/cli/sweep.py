@@ -1,0 +1,320 @@
+"""``sweep``: many runs from one W&B sweep YAML, without a server."""
+
+import argparse
+import sqlite3
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fl_platform.cli.parser import Parser
+from fl_platform.errors import UserError, sentence
+
+if TYPE_CHECKING:
+    from fl_platform.sweeps.definition import Sweep
+    from fl_platform.sweeps.ledger import Ledger
+    from fl_platform.sweeps.pools import Pool
+    from fl_platform.sweeps.status import Status
+
+ACTIONS = {
+    "run": "launch a sweep, or go on with it",
+    "status": "how far a sweep is",
+    "stop": "end its launchers: trials finish their round and save",
+    "check": "validate YAMLs without running them",
+    "best": "the best configuration per algorithm and scenario, as a file for chosen=",
+    "restore": "put the results of an archive back, so that sweeps go on from it",
+    "generate": "write the sweeps of the paper's tables and figures",
+}
+
+
+def main(words: list[str]) -> int:
+    parser = Parser(
+        prog="fl_platform sweep",
+        description="Many runs from one W&B sweep YAML, which `wandb sweep` and `wandb agent` can run as well.",
+        epilog="\n".join(f"  {name:9} {text}" for name, text in ACTIONS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("action", choices=ACTIONS, help="each has its own --help")
+    action = parser.parse_args(words[:1] or ["--help"]).action
+    own = Parser(prog=f"fl_platform sweep {action}", description=f"{ACTIONS[action].capitalize()}.")
+    declare, carry_out = {
+        "run": (run_options, run_sweep),
+        "status": (target_options, show_status),
+        "stop": (target_options, stop_sweep),
+        "check": (check_options, check_sweeps),
+        "best": (best_options, choose_best),
+        "restore": (restore_options, restore_results),
+        "generate": (generate_options, generate_sweeps),
+    }[action]
+    declare(own)
+    args = own.parse_intermixed_args(words[1:])
+    try:
+        return carry_out(args)
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second where sqlite quotes what it found
+        raise UserError(
+            f"the ledger of {args.target} cannot be used: {error}; "
+            "move ledger.sqlite away and launch again, which takes over the runs that are finished"
+        ) from None
+
+
+def target_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "target", type=Path, metavar="SWEEP", help="the YAML, or (but for run) the directory of a sweep"
+    )
+    parser.add_argument(
+        "keys",
+        nargs="*",
+        metavar="key=value",
+        help="words that override every trial, or key=[A,B] to leave some values of a swept key; "
+        "they are part of the sweep's identity",
+    )
+
+
+def run_options(parser: argparse.ArgumentParser) -> None:
+    target_options(parser)
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        metavar="K",
+        help="trials at the same time, on each GPU where there are any; default: 1 a GPU, else one a core",
+    )
+    parser.add_argument("--cap", type=positive, metavar="N", help="at most so many trials")
+    parser.add_argument(
+        "--retries", type=count, default=1, metavar="R", help="how often a failed trial is tried again (default 1)"
+    )
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="trials inside the launcher's own process, or K such launchers: no start-up for each",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="processes of this machine, or tasks of a Ray cluster",
+    )
+    parser.add_argument("--address", help="--engine ray: the cluster; without it one is started here")
+    parser.add_argument(
+        "--cpus-per-trial", type=float, default=1.0, metavar="C", help="--engine ray: CPUs a trial takes"
+    )
+    parser.add_argument(
+        "--gpus-per-trial", type=float, default=0.0, metavar="G", help="--engine ray: GPUs, or a fraction of one"
+    )
+
+
+def check_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("targets", nargs="+", type=Path, metavar="YAML")
+
+
+def best_options(parser: argparse.ArgumentParser) -> None:
+    target_options(parser)
+    parser.add_argument("--by", default="test/top_accuracy", metavar="FIGURE", help="summary figure to choose by")
+    parser.add_argument(
+        "--select-on", choices=("test", "validation"), help="insist on what the trials were evaluated on"
+    )
+    parser.add_argument(
+        "--reuse",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="SCENARIO=FROM",
+        help="a scenario that was not tuned takes the choice of another; may be given again",
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the chosen-values file there instead of printing it"
+    )
+
+
+def restore_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="such as reports/NAME/runs.parquet")
+    parser.add_argument("--into", type=Path, default=Path("runs"), metavar="DIR", help="output.dir of the sweeps")
+
+
+def generate_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--directory", type=Path, default=Path("sweeps"))
+
+
+def pair(text: str) -> tuple[str, str]:
+    scenario, equals, source = text.partition("=")
+    if not (scenario and equals and source):
+        raise argparse.ArgumentTypeError(f"{text} is not of the form SCENARIO=FROM")
+    return scenario, source
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number >= 1")
+    return int(text)
+
+
+def count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number >= 0")
+    return int(text)
+
+
+def run_sweep(args: argparse.Namespace) -> int:
+    from fl_platform.sweeps.definition import read_sweep
+    from fl_platform.sweeps.ledger import Ledger
+
+    sweep = read_sweep(args.target, args.keys)
+    refuse_problems(sweep)
+    sweep.write_copy(sweep.directory)
+    with Ledger(sweep.directory) as ledger:
+        is_stopped, status = launch_sweep(args, sweep, ledger)
+    for entry in status.failed:
+        print(
+            sentence(f"trial {entry.number} failed {entry.failures} times: {entry.data.get('message')}"),
+            file=sys.stderr,
+        )
+    print(status.line(), flush=True)
+    return 130 if is_stopped and status.counts["left"] else 1 if status.failed else 0
+
+
+def refuse_problems(sweep: "Sweep") -> None:
+    from fl_platform.sweeps.check import content_problems, schema_problems
+
+    for problem in [*schema_problems(sweep), *content_problems(sweep)]:
+        raise UserError(f"{sweep.source}: {problem}")
+
+
+def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> "tuple[bool, Status]":
+    """Work on the sweep as the options say; returns whether it was stopped, and how far it is."""
+    from fl_platform.sweeps.display import make_display
+    from fl_platform.sweeps.launcher import Launcher
+    from fl_platform.sweeps.pools import Companions
+
+    pool = make_pool(args, ledger.launch(args.keys))
+    display = make_display()
+    companions = None
+    is_stopped = True
+    try:
+        launcher = Launcher(sweep, sweep.directory, ledger, pool, display, retries=args.retries, cap=args.cap)
+        display.say(f"sweep {sweep.identifier}: {launcher.at_most} trials, {sweep.directory}")
+        if args.in_process and (args.workers or 1) > 1:
+            limits = ["--retries", str(args.retries), *(["--cap", str(args.cap)] if args.cap else [])]
+            companions = Companions(args.workers - 1, [str(args.target), *args.keys, *limits], sweep.directory)
+        launcher.run()
+        is_stopped = launcher.stopping
+    finally:
+        pool.close()
+        if companions is not None:
+            companions.end(stop=is_stopped)
+        display.close()
+    return is_stopped, launcher.status()
+
+
+def make_pool(args: argparse.Namespace, lock: int) -> "Pool":
+    from fl_platform.sweeps.pools import InProcessPool, ProcessPool, cores, visible_gpus
+
+    if args.in_process:
+        return InProcessPool(forget_wandb)
+    if args.engine == "ray":
+        from fl_platform.sweeps.ray_pool import RayPool
+
+        return RayPool(args.address, args.cpus_per_trial, args.gpus_per_trial, args.workers)
+    gpus = visible_gpus()
+    size = (args.workers or 1) * len(gpus) if gpus else args.workers or cores()
+    return ProcessPool(size, gpus, lock)
+
+
+def forget_wandb() -> None:
+    """Let W&B read its environment variables anew: it does so once a process otherwise."""
+    import wandb
+
+    wandb.teardown()
+
+
+def show_status(args: argparse.Namespace) -> int:
+    from fl_platform.sweeps.definition import find_sweep
+    from fl_platform.sweeps.ledger import Ledger
+    from fl_platform.sweeps.proposals import limit
+    from fl_platform.sweeps.status import status_of
+
+    sweep, directory = find_sweep(args.target, args.keys)
+    refuse_problems(sweep)
+    with Ledger(directory) as ledger:
+        entries = ledger.entries()
+        has_end = sweep.method == "grid" or sweep.run_cap is not None
+        status = status_of(
+            sweep, ledger, retries=ledger.retries(), at_most=limit(sweep, None) if has_end else len(entries)
+        )
+        running = [entry for entry in entries if entry.state == "started" and ledger.is_alive(entry.launcher or "")]
+    print(f"sweep {sweep.identifier} ({directory})\n{status.line()}")
+    for entry in running:
+        where = f"on {entry.host}, process {entry.pid}, attempt {entry.attempt}"
+        print(f"trial {entry.number} runs as {entry.run_id} {where}")
+    for entry in status.failed:
+        print(sentence(f"trial {entry.number} failed {entry.failures} times: {entry.data.get('message')}"))
+    if status.best is not None:
+        point = ", ".join(f"{key}={value}" for key, value in status.best.params.items())
+        print(sentence(f"best: run {status.best.run_id}, {point}"))
+    return 0
+
+
+def stop_sweep(args: argparse.Namespace) -> int:
+    from fl_platform.sweeps.definition import find_sweep
+    from fl_platform.sweeps.ledger import Ledger
+
+    _, directory = find_sweep(args.target, args.keys)
+    with Ledger(directory) as ledger:
+        ledger.request_stop()
+    print(f"asked the launchers of {directory} to stop; the same `sweep run` goes on later")
+    return 0
+
+
+def check_sweeps(args: argparse.Namespace) -> int:
+    from fl_platform.sweeps.check import check_chosen, check_sweep, chosen_pairs
+
+    worst = 0
+    for path in args.targets:
+        pairs = chosen_pairs(path)
+        verdict = check_sweep(path) if pairs is None else check_chosen(path, pairs)
+        for problem in verdict.problems:
+            print(sentence(problem), file=sys.stderr)
+            worst = 2
+        if verdict.problems:
+            continue
+        if pairs is not None:
+            print(f"{path}: values for {verdict.resolved} pairs of algorithm and scenario, each of them a run")
+        else:
+            size = "trials without end" if verdict.trials is None else f"{verdict.trials} trials"
+            print(f"{path}: {size}; {verdict.resolved} points resolved, {verdict.runs} different runs")
+    return worst
+
+
+def choose_best(args: argparse.Namespace) -> int:
+    import yaml
+
+    from fl_platform.sweeps.best import choose, write_chosen
+    from fl_platform.sweeps.definition import find_sweep
+    from fl_platform.sweeps.ledger import Ledger
+
+    sweep, directory = find_sweep(args.target, args.keys)
+    refuse_problems(sweep)
+    with Ledger(directory) as ledger:
+        content = choose(sweep, directory, ledger, args.by, args.select_on, dict(args.reuse))
+    if args.write:
+        write_chosen(args.write, content)
+        found = [chosen for chosen in content["chosen"].values() if isinstance(chosen, dict)]  # others are reused
+        print(f"{sum(map(len, found))} configurations written to {args.write}")
+    else:
+        print(yaml.safe_dump(content, sort_keys=False), end="")
+    return 0
+
+
+def restore_results(args: argparse.Namespace) -> int:
+    from fl_platform.runs.directory import check_writable
+    from fl_platform.sweeps.restore import restore
+
+    check_writable(args.into, f"--into {args.into}")
+    written, known = restore(args.archive, args.into)
+    print(f"{args.archive}: {known} runs that ended, {written} of them new in {args.into}")
+    return 0
+
+
+def generate_sweeps(args: argparse.Namespace) -> int:
+    from fl_platform.sweeps.generate import generate
+
+    for path in generate(args.directory):
+        print(path)
+    return 0

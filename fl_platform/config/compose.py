@@ -1,0 +1,227 @@
+"""From words, files and presets to a checked Config: what is not known is refused."""
+
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fl_platform.config.options import check
+from fl_platform.config.schema import OPEN_GROUPS, PRESETS, Config, flatten, known_keys, shown
+from fl_platform.config.yaml_limits import LONGEST_YAML, check_size
+from fl_platform.errors import UserError, did_you_mean, unknown_name
+from fl_platform.paper.scenarios import scenario_values
+
+
+def check_key(key: str) -> None:
+    """Raise UserError unless ``key`` is an option, a group, or lies in an open group."""
+    keys = known_keys()
+    if key in keys or any(name.startswith(key + ".") for name in keys):
+        return
+    if any(re.fullmatch(rf"{re.escape(name)}(\.[^.\[\]]+)+", key) for name in OPEN_GROUPS):
+        return
+    raise UserError(
+        f"unknown key '{key}'{did_you_mean(key, keys) or '; `python -m fl_platform config` prints all keys'}"
+    )
+
+
+def parse_words(words: list[str]) -> DictConfig:
+    """``key=value`` words, values in YAML, as a nested config."""
+    merged = OmegaConf.create()
+    for word in words:
+        name, value = parse_word(word)
+        put(merged, {name: value})
+    return merged
+
+
+def parse_word(word: str) -> tuple[str, Any]:
+    """The key and the value of one."""
+    name, equals, text = word.partition("=")
+    name = name.lstrip("-")  # wandb's ${args} writes --key=value
+    if not equals or not name:
+        raise UserError(f"'{word}' is not of the form key=value")
+    check_key(name)
+    try:
+        check_size(text)
+        return name, OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[index, call-overload]
+    except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError):
+        raise UserError(f"{name}={text} cannot be read: the value is not valid YAML") from None
+
+
+def parse_file(path: Path) -> DictConfig:
+    """A YAML file of the same keys."""
+    return parse_mapping(read_yaml(path, f"--config {path}"), f"--config {path}")
+
+
+def read_yaml(path: Path, source: str) -> dict[Any, Any]:
+    """The mapping a YAML file holds; ``source`` names it in messages."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(LONGEST_YAML + 1)
+        check_size(text)
+        # unlike PyYAML alone, this reads 1e-3 and refuses a key given twice
+        loaded = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
+    except FileNotFoundError:
+        raise UserError(f"{source}: no such file") from None
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException, RecursionError) as error:
+        raise UserError(f"{source} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(loaded, dict):
+        raise UserError(f"{source} holds a list, not keys and values")
+    return loaded
+
+
+def parse_mapping(values: dict[Any, Any], source: str) -> DictConfig:
+    """Nested or dotted keys from a file, a checkpoint or a sweep, checked against the known ones."""
+    merged = OmegaConf.create()
+    try:
+        put(merged, values)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+    return merged
+
+
+def put(merged: DictConfig, values: dict[Any, Any]) -> None:
+    """Set keys that exist to values that are plain."""
+    options, seen = known_keys(), set()
+    for name, value in flatten(values):
+        check_key(name)
+        check_plain(name, value)
+        if name in seen:
+            raise UserError(f"{name}={value} is given twice; give it once")
+        seen.add(name)
+        if (name not in options or name in OPEN_GROUPS) and not isinstance(value, dict) and not below_open_group(name):
+            hint = f"; did you mean {name}.name={value}?" if isinstance(value, str) else ""
+            raise UserError(f"{name}={shown(value)} has the wrong type; {name} is a group of keys{hint}")
+        try:
+            OmegaConf.update(merged, name, value, force_add=True)
+        except OmegaConfBaseException:
+            raise UserError(
+                f"{name}={shown(value)} does not go with the {name} given before it; give it once"
+            ) from None
+
+
+def below_open_group(name: str) -> bool:
+    return name.startswith(tuple(f"{group}." for group in OPEN_GROUPS))
+
+
+def check_plain(name: str, value: Any) -> None:
+    """Refuse what OmegaConf would evaluate, and what JSON cannot hold: a configuration says everything itself."""
+    if below_open_group(name) and not isinstance(value, str | int | float | list | dict | None):
+        raise UserError(f"{name}={value} is a {type(value).__name__}; write a number, a word, true, false or null")
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        raise UserError(f"{name}={value} is not allowed: keys are words")
+    for item in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        check_plain(name, item)
+    if isinstance(value, str) and "\0" in value:
+        raise UserError(f"{name}={value} is not allowed: it holds a NUL character")
+    if isinstance(value, str) and ("${" in value or value == "???"):
+        raise UserError(f"{name}={value} is not allowed: nothing is looked up or left out; write the value itself")
+
+
+def preset_values(preset: str, algorithm: str) -> DictConfig:
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    values = dict(PRESETS[preset][1])
+    fields = values.pop("algorithm", {}).get(algorithm, {})
+    return OmegaConf.create({**values, "algorithm": fields})
+
+
+def compose(words: list[str], files: list[Path] | None = None) -> Config:
+    """Defaults < preset < scenario < chosen < point < files in order < words; types and bounds checked."""
+    given = OmegaConf.create()
+    for path in files or []:
+        given.merge_with(parse_file(path))
+    given.merge_with(parse_words(words))
+    return from_given(given)
+
+
+def from_given(given: DictConfig) -> Config:
+    """A checked Config from explicitly given keys; preset, scenario, chosen and point fill what they leave open."""
+
+    def wish(key: str, default: str | None = None) -> str | None:
+        value = OmegaConf.select(given, key)
+        return default if value is None else str(value)
+
+    sources = [point_values(wish("point") or ""), given]
+    algorithm = next(
+        (str(name) for source in reversed(sources) if (name := OmegaConf.select(source, "algorithm.name"))), "fedavg"
+    )
+    scenario = wish("scenario")
+    if chosen := wish("chosen"):
+        sources.insert(0, chosen_values(Path(chosen), algorithm, scenario))
+    if scenario:
+        sources.insert(0, parse_mapping(scenario_values(scenario), f"scenario={scenario}"))
+    sources.insert(0, preset_values(wish("preset", "paper") or "", algorithm))
+    merged = OmegaConf.structured(Config)
+    for source in sources:
+        for name, value in flatten(OmegaConf.to_container(source)):  # type: ignore[arg-type]
+            merge_one(merged, name, value)
+    config = OmegaConf.to_object(merged)
+    assert isinstance(config, Config)
+    check(config)
+    check_combinations(config)
+    return config
+
+
+def point_values(point: str) -> DictConfig:
+    try:
+        return refuse_sources(parse_words(shlex.split(point)), f"point={point}")
+    except ValueError as error:
+        raise error if isinstance(error, UserError) else UserError(f"point={point} cannot be read: {error}") from None
+
+
+def refuse_sources(values: DictConfig, source: str) -> DictConfig:
+    """What says where values come from must be given itself: it has been read by now."""
+    for key in ("preset", "scenario", "chosen", "point"):
+        if key in values:
+            raise UserError(f"{source}: {key}={values[key]} has no effect in there; give it as a key of its own")
+    return values
+
+
+def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfig:
+    """The keys a chosen-values file holds for (algorithm, scenario); none, said aloud, where it has no entry."""
+    if not path.exists():
+        print(f"chosen={path} does not exist: defaults are used; `sweep best` writes such a file", file=sys.stderr)
+        return OmegaConf.create()
+    entry: Any = read_yaml(path, f"chosen={path}")
+    entry = entry.get("chosen")
+    if isinstance(entry, dict) and isinstance(entry.get(scenario), str):
+        scenario = entry[scenario]  # not tuned itself: it takes the choice of another
+    for level in (scenario, algorithm, "keys"):
+        entry = entry.get(level) if isinstance(entry, dict) else None
+    if not isinstance(entry, dict):
+        print(f"chosen={path} has nothing for {algorithm} in {scenario}: defaults are used", file=sys.stderr)
+        return OmegaConf.create()
+    return refuse_sources(parse_mapping(entry, f"chosen={path}"), f"chosen={path}")
+
+
+def merge_one(merged: DictConfig, name: str, value: Any) -> None:
+    try:
+        OmegaConf.update(merged, name, value, force_add=name.startswith(OPEN_GROUPS))
+    except (OmegaConfBaseException, ValueError, TypeError, OverflowError):
+        field = known_keys().get(name)
+        expected = str(getattr(field.type, "__name__", field.type)) if field else "a group of keys"
+        raise UserError(f"{name}={shown(value)} has the wrong type; expected {expected}") from None
+
+
+def check_combinations(config: Config) -> None:
+    """What no single key can say: keys that contradict each other."""
+    if config.cohort_size > config.num_workers:
+        raise UserError(
+            f"cohort_size={config.cohort_size} exceeds num_workers={config.num_workers}; "
+            "a cohort has at most all workers"
+        )
+    if config.batch_size == 1 and config.model.norm == "batch":
+        raise UserError(
+            "batch_size=1 with model.norm=batch: BatchNorm needs at least 2 samples; "
+            "use batch_size>=2 or model.norm=group | none"
+        )
+    if not isinstance(config.algorithm.get("name"), str):
+        raise UserError(
+            f"algorithm.name={config.algorithm.get('name')} is not a name; see `python -m fl_platform list algorithms`"
+        )

@@ -1,0 +1,243 @@
+"""The one place where defaults live: what a run is, as nested dataclasses of documented options.
+
+``compose`` merges presets, YAML files and ``key=value`` words into a ``Config`` and refuses what it does not
+know. Keys left at ``null`` follow the data set and are filled in by ``experiment.resolve``.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from fl_platform.config.options import group, option, walk
+from fl_platform.errors import UserError
+
+
+@dataclass
+class DataConfig:
+    name: str = option("digits", "data set; see `list datasets`")
+    root: str | None = option(None, "where data sets lie; else $FL_DATA_ROOT, then the user cache", identity=False)
+    partition: str = option(
+        "dirichlet", "how training data is dealt to workers", choices=("dirichlet", "iid", "shards")
+    )
+    dirichlet_omega: float = option(
+        0.1, "Dirichlet concentration; smaller is more skewed", above=0, grid=(1.0, 0.1, 0.01)
+    )
+    shards_per_worker: int = option(2, "label-sorted shards each worker gets under partition=shards", at_least=1)
+    validation_fraction: float = option(
+        0.0, "share of the training data held out and evaluated instead of the test set", at_least=0, below=1
+    )
+
+
+@dataclass
+class ModelConfig:
+    name: str | None = option(None, "architecture or the dotted path of an nn.Module; null: the data set's own")
+    norm: str = option("batch", "normalisation layers", choices=("batch", "group", "none"))
+    width: int | None = option(None, "resnet20's first stage: 64 (default) or 16", at_least=1, at_most=4096)
+    options: dict[str, Any] = option({}, "keyword arguments for a model given by dotted path")
+
+
+@dataclass
+class AvailabilityConfig:
+    name: str = option("always", "who answers when sampled", choices=("always", "bernoulli", "markov"))
+    failure_probability: float = option(0.1, "bernoulli: a sampled worker fails to report", at_least=0, at_most=1)
+    leave_probability: float = option(
+        0.1, "markov: an online worker goes offline before a round", at_least=0, at_most=1
+    )
+    return_probability: float = option(
+        0.5, "markov: an offline worker comes back before a round", at_least=0, at_most=1
+    )
+
+
+@dataclass
+class EvaluationConfig:
+    every: int | None = option(
+        None, "rounds between evaluations, starting with the first; null: the data set's own", at_least=1
+    )
+    targets: list[float] | None = option(
+        None, "accuracies whose rounds, bytes and seconds are reported; null: the data set's own", above=0, at_most=1
+    )
+
+
+@dataclass
+class TrackingConfig:
+    mode: str = option("offline", "Weights & Biases mode", choices=("offline", "online", "disabled"), identity=False)
+    project: str = option("fl_platform", "W&B project", identity=False)
+    entity: str | None = option(None, "W&B entity", identity=False)
+    group: str | None = option(None, "W&B group; null: the configuration without its seed", identity=False)
+    tags: list[str] = option([], "W&B tags", identity=False)
+
+
+@dataclass
+class CheckpointConfig:
+    every: int = option(
+        50, "rounds between checkpoints; the end of a run always has one; 0: only the end", at_least=0, identity=False
+    )
+    keep_finished: bool = option(
+        True, "false: a run that has its result drops its checkpoints, and with them the model", identity=False
+    )
+
+
+@dataclass
+class OutputConfig:
+    dir: str = option("runs", "everything a run writes is below it", identity=False)
+
+
+@dataclass
+class QPConfig:
+    solver: str = option(
+        "exact", "projection solver of the GradMA family", choices=("exact", "cvxpylayers", "clarabel")
+    )
+    scope: str = option(
+        "global", "one projection of the whole vector, or one per named tensor", choices=("global", "tensor")
+    )
+    worker_margin: float = option(0.0, "rho_l: anchors are met with <v, a> >= rho |p| |a|", at_least=0, below=1)
+    server_margin: float = option(0.0, "rho_g: the same on the server", at_least=0, below=1)
+    drop_threshold: float = option(
+        0.0,
+        "delta: server anchors shorter than this share of the longest are dropped; 0 is the paper",
+        at_least=0,
+        below=1,
+    )
+
+
+@dataclass
+class MemoryConfig:
+    policy: str = option("least_frequent", "which slot makes room; see `list policies`")
+    device: str | None = option(None, "where the gradient memory lives; null: the training device", identity=False)
+    shard: bool = option(False, "with several ranks, each keeps its share of the coordinates", identity=False)
+
+
+@dataclass
+class FaultsConfig:
+    kind: str = option(
+        "none", "what a faulty worker's update becomes", choices=("none", "nan", "zeros", "sign_flip", "huge")
+    )
+    probability: float = option(0.1, "share of reporting workers that are faulty in a round", at_least=0, at_most=1)
+    scale: float = option(1e6, "kind=huge: the update is multiplied by it")
+    reject_nonfinite: bool = option(
+        False, "leave out workers whose update is not finite instead of ending the run as diverged"
+    )
+
+
+@dataclass
+class StateConfig:
+    device: str | None = option(
+        None, "where per-worker state lives between rounds; null: the training device", identity=False
+    )
+
+
+@dataclass
+class Config:
+    preset: str = option(
+        "paper",
+        "values for the readings of the paper; every other key overrides it; see `list presets`",
+        identity=False,
+    )
+    scenario: str | None = option(
+        None,
+        "one of the paper's columns: sets data, model, omega, S, T and targets; see `list scenarios`",
+        identity=False,
+    )
+    chosen: str | None = option(
+        None, "YAML of hyper-parameters chosen per algorithm and scenario; see `sweep best`", identity=False
+    )
+    point: str | None = option(
+        None, "further key=value words, so that a sweep can range over what is not a full product", identity=False
+    )
+    plugins: list[str] = option(
+        [], "modules to import first; they may register algorithms, models and data sets", identity=False
+    )
+    seed: int = option(0, "fixes partition, initial weights, cohorts and batches for every algorithm", at_least=0)
+    data: DataConfig = group(DataConfig, "training data")
+    model: ModelConfig = group(ModelConfig, "network")
+    num_workers: int = option(100, "N", at_least=1)
+    cohort_size: int = option(10, "S: workers sampled a round", at_least=1)
+    num_rounds: int | None = option(None, "T; null: the paper's for the data set", at_least=1)
+    local_steps: int = option(5, "I: SGD steps of a worker a round", at_least=1, at_most=1_000_000)
+    batch_size: int = option(64, "samples of a local step", at_least=1, at_most=1_000_000)
+    local_lr: float = option(0.1, "eta_l", above=0, grid=(0.001, 0.01, 0.1))
+    server_lr: float = option(1.0, "eta_g", above=0, grid=(0.1, 1.0, 10.0))
+    aggregation: str = option(
+        "uniform", "weights of the updates: 1/S, or by the workers' sample counts", choices=("uniform", "samples")
+    )
+    buffers: str = option(
+        "average",
+        "BatchNorm statistics: averaged like updates, never changed on the server, or kept by each worker",
+        choices=("average", "server", "local"),
+    )
+    algorithm: dict[str, Any] = option(
+        {"name": "fedavg"}, "algorithm.name and that algorithm's own fields; see `list algorithms`"
+    )
+    availability: AvailabilityConfig = group(AvailabilityConfig, "which sampled workers report")
+    qp: QPConfig = group(QPConfig, "projection of the GradMA family")
+    memory: MemoryConfig = group(MemoryConfig, "gradient memory of GradMA and GradMA-S")
+    state: StateConfig = group(StateConfig, "per-worker state")
+    faults: FaultsConfig = group(FaultsConfig, "faulty workers")
+    evaluation: EvaluationConfig = group(EvaluationConfig, "evaluation of the global model")
+    precision: str = option("float32", "arithmetic of training and aggregation", choices=("float32", "float64"))
+    device: str = option("auto", "auto | cpu | cuda | cuda:K", identity=False)
+    threads: int = option(
+        1,
+        "workers trained side by side on a CPU, or threads of torch's kernels (engine=stacked); 1 on a shared machine",
+        at_least=1,
+        at_most=1024,
+        identity=False,
+    )
+    engine: str = option(
+        "auto",
+        "how a cohort is computed; auto is the faster for (device, model)",
+        choices=("auto", "loop", "stacked"),
+        identity=False,
+    )
+    cohort_chunk: int | None = option(
+        None, "workers trained at once when a whole cohort does not fit; null: all", at_least=1, identity=False
+    )
+    tracking: TrackingConfig = group(TrackingConfig, "Weights & Biases")
+    checkpoint: CheckpointConfig = group(CheckpointConfig, "checkpoints")
+    output: OutputConfig = group(OutputConfig, "files")
+    trainer: dict[str, Any] = option({}, "passed to lightning.Trainer unchanged")
+
+
+OPEN_GROUPS = ("algorithm", "trainer", "model.options")
+"""Groups whose keys this file does not know: the algorithm, Lightning and the user's model check them."""
+
+PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
+    "paper": (
+        "the paper's text: 1/S weights, one QP over the whole vector, x_{-1} = the worker's last local model",
+        {
+            "aggregation": "uniform",
+            "qp": {"scope": "global"},
+            "algorithm": {"gradma": {"previous_model": "last_local"}},
+        },
+    ),
+    "released": (
+        "the authors' code: sample weights, one QP per named tensor, x_{-1} = x_t in the joint algorithm",
+        {"aggregation": "samples", "qp": {"scope": "tensor"}, "algorithm": {"gradma": {"previous_model": "global"}}},
+    ),
+}
+"""Name -> (description, ordinary keys). ``algorithm`` holds fields by algorithm name."""
+
+
+def known_keys() -> dict[str, "dataclasses.Field[Any]"]:
+    return dict(walk(Config))
+
+
+def shown(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+def flatten(values: dict[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested mappings as (dotted key, leaf); an empty mapping is a leaf."""
+    leaves: list[tuple[str, Any]] = []
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise UserError(f"'{prefix}{name}' is not a key: it is a {type(name).__name__}, keys are words")
+        if isinstance(value, dict) and value:
+            leaves += flatten(value, f"{prefix}{name}.")
+        else:
+            leaves.append((f"{prefix}{name}", value))
+    return leaves
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    return dataclasses.asdict(config)

@@ -1,0 +1,106 @@
+"""The reference engine: one worker after another, PyTorch's own layers, no padding. On a CPU also the fast one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fl_platform.data.streams import BatchPlan
+from fl_platform.engines.stacked import StackedObjective
+from fl_platform.engines.training import Job, LocalTraining
+from fl_platform.models.flat import Stack, Vector
+from fl_platform.models.layers import Pass
+from fl_platform.models.network import Output, Weights
+
+
+class SingleObjective(StackedObjective):
+    """A stack of one worker, run without a stack dimension and without padding; its batches are gathered at once."""
+
+    def __init__(self, training: LocalTraining, job: Job, plan: BatchPlan, purpose: str) -> None:
+        super().__init__(training, job, plan, purpose)
+        indices = self._indices[:, 0, : max(self._widths)]
+        keys = self._all_keys[:, 0] if training.images.are_augmented else None
+        x = training.images.batch(indices, keys, training.image_room)
+        # channels last: on a CPU convolutions and pooling take two thirds of the time or less
+        x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, *x.shape[1:])
+        self._batches = list(zip(x.unbind(), training.images.labels(indices).unsqueeze(1).unbind(), strict=True))
+
+    def load(self, step: int) -> None:
+        self._step, self._training_passes = step, 0
+        self._x, self._labels = self._batch(step)
+
+    def _batch(self, step: int) -> tuple[Tensor, Tensor]:
+        x, labels = self._batches[step]
+        width = self._widths[step]
+        is_whole = width == labels.shape[1]
+        return (x, labels) if is_whole else (x[:, :width], labels[:, :width])
+
+    def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
+        training, network = self._training, self._network
+        if training.chain is None:
+            return None
+        gradient = training.room("gradient0", 1, self._job.global_params)
+        batches, labels = zip(*(self._batch(step) for step in range(len(self._batches))), strict=True)
+        self.passes += len(batches)
+        losses = training.chain.descend(
+            params.view(-1),
+            training.views(params, network.parameters),
+            [x[0] for x in batches],
+            [y[0] for y in labels],
+            gradient.view(-1),
+            training.views(gradient, network.parameters),
+            training.views(buffers, network.buffers),
+            rate,
+        )
+        return losses.unsqueeze(1)
+
+    def gradient(
+        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
+    ) -> tuple[Stack, Tensor]:
+        training = self._training
+        if training.chain is None:
+            return super().gradient(params, buffers, updates_statistics)
+        room = training.room(f"gradient{self._training_passes}", 1, self._job.global_params)
+        self._training_passes += 1
+        self.passes += 1
+        loss = training.chain.gradient(
+            training.views(params, self._network.parameters),
+            self._x[0],
+            self._labels[0],
+            into=training.views(room, self._network.parameters),
+            statistics=training.views(buffers, self._network.buffers) if updates_statistics else None,
+        )
+        return room, loss.view(1)
+
+    def own(self, params: Stack | Vector) -> Vector:
+        return params.view(-1)
+
+    def forward(
+        self,
+        weights: Weights,
+        buffers: Stack | Vector,
+        x: Tensor,
+        keys: Tensor,
+        *,
+        train: bool,
+        updates_statistics: bool = False,
+        first: int = 0,
+    ) -> Output:
+        forward_pass = Pass(train, None, keys[0], updates_statistics)
+        output = self._network.single(weights, buffers.view(-1), x.flatten(0, 1), forward_pass, first)
+        features = None if output.features is None else output.features.unsqueeze(0)
+        return Output(output.logits.unsqueeze(0), features, StacksOfOne(output.activations))
+
+
+class StacksOfOne(Sequence[Tensor]):
+    """Tensors with a stack dimension in front, added when one is asked for: most algorithms never do."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tensors[index].unsqueeze(0)

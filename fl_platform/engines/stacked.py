@@ -1,0 +1,119 @@
+"""The fast engine on accelerators: all workers of the cohort at once, batches padded to one length and masked.
+
+Batched products and grouped convolutions through torch.vmap; nothing waits for the device.
+"""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fl_platform.algorithms.base import LocalBatch
+from fl_platform.data.streams import BatchPlan
+from fl_platform.engines.training import Job, LocalTraining, Objective
+from fl_platform.models.flat import Stack, Vector
+from fl_platform.models.network import Output, Weights
+
+PASS_STRIDE = 0x1000000000000001  # sets the passes of one step apart in both halves of their dropout keys
+
+
+class StackedObjective(Objective):
+    """Every worker's gradient from one backward pass: workers share no parameter."""
+
+    _x: Tensor  # (S, B, ...)
+    _labels: Tensor  # (S, B)
+    _mask: Tensor | None = None  # (S, B), False for padding
+    _row_weights: Tensor | None = None  # (S, B), of real rows in a mean
+
+    def __init__(self, training: LocalTraining, job: Job, plan: BatchPlan, purpose: str) -> None:
+        self._training, self._job, self._network = training, job, training.network
+        self._widths = plan.counts.max(axis=1).tolist()  # each step's batches are padded to the longest among them
+        self._plan, self._purpose = plan, purpose
+        device = training.images.device
+        self._indices, self._counts = (torch.from_numpy(array).to(device) for array in (plan.indices, plan.counts))
+        self._step = self._training_passes = 0
+
+    @cached_property
+    def _all_keys(self) -> Tensor:
+        """(steps, S); a perceptron without dropout never asks for them."""
+        return self._training.keys(self._plan, self._job, self._purpose)
+
+    @property
+    def _keys(self) -> Tensor:
+        return self._all_keys[self._step]
+
+    def load(self, step: int) -> None:
+        indices, counts = self._indices[step, :, : self._widths[step]], self._counts[step, :, None]
+        self._step, self._training_passes = step, 0
+        self._x = self._training.images.batch(indices, self._keys)
+        self._labels = self._training.images.labels(indices)
+        # always masked: vmap's own BatchNorm would not update the running statistics of a stack
+        self._mask = torch.arange(indices.shape[1], device=counts.device) < counts
+        self._row_weights = self._mask.to(self._x.dtype) / counts.clamp(min=1)
+
+    def gradient(
+        self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
+    ) -> tuple[Stack, Tensor]:
+        size = len(self._labels)
+        leaves = self._training.leaves(self.own(params.expand(size, -1)))
+        keys = self._next_keys()
+        output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
+        loss = self._training.algorithm.local_loss(self._view(output))
+        gradients = torch.autograd.grad(loss.sum(), leaves)
+        room = self._training.room(f"gradient{self._training_passes}", size, self._job.global_params)
+        self.passes += 1
+        return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=room), loss.detach()
+
+    def gradient_at(self, params: Stack | Vector) -> Stack:
+        return self.gradient(params, self._job.global_buffers, updates_statistics=False)[0]
+
+    def own(self, params: Stack | Vector) -> Stack | Vector:
+        """Parameters as ``forward`` takes them; what is not stacked is shared by the workers."""
+        return params
+
+    def forward(
+        self,
+        weights: Weights,
+        buffers: Stack | Vector,
+        x: Tensor,
+        keys: Tensor,
+        *,
+        train: bool,
+        updates_statistics: bool = False,
+        first: int = 0,
+    ) -> Output:
+        return self._network.stacked(
+            weights, buffers, x, self._mask, keys, train=train, updates_statistics=updates_statistics, first=first
+        )
+
+    def _next_keys(self) -> Tensor:
+        """Dropout keys of the next training pass; the first pass of a step has the same ones in every algorithm."""
+        number = self._training_passes
+        self._training_passes += 1
+        return self._keys + PASS_STRIDE * number if number else self._keys
+
+    def _view(self, output: Output) -> LocalBatch:
+        return LocalBatch(
+            labels=self._labels,
+            logits=output.logits,
+            features=output.features,
+            activations=output.activations,
+            weights=self._row_weights,
+            state=self._job.state,
+            global_params=self._job.global_params,
+            global_buffers=self._job.global_buffers,
+            frozen_features=self._frozen_features,
+            resume_at=self._resume_at,
+        )
+
+    def _frozen_features(self, params: Stack | Vector, buffers: Stack | Vector) -> Tensor:
+        weights = self._network.parameters.views(self.own(params))
+        with torch.no_grad():
+            features = self.forward(weights, buffers, self._x, self._keys, train=False).features
+        assert features is not None
+        return features
+
+    def _resume_at(self, block: int, activation: Tensor, params: Vector, train: bool) -> Tensor:
+        weights = self._network.parameters.views(params)
+        keys = self._next_keys()
+        return self.forward(weights, self._job.global_buffers, activation, keys, train=train, first=block).logits

@@ -1,0 +1,61 @@
+"""Who exists, who is sampled, who reports."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fl_platform.config.schema import AvailabilityConfig
+from fl_platform.seeding import generator
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The workers of a round, in sampling order."""
+
+    sampled: np.ndarray
+    reporting: np.ndarray  # those of them whose update arrives; the others never start
+
+
+class WorkerPool:
+    """Samples cohorts uniformly without replacement under an availability model.
+
+    always: everybody answers (the paper). bernoulli: each sampled worker fails with a fixed probability.
+    markov: before each round online workers leave and offline ones return with fixed probabilities, and cohorts
+    are sampled from those online; everybody is online before the first round.
+    """
+
+    def __init__(self, num_workers: int, cohort_size: int, availability: AvailabilityConfig, seed: int) -> None:
+        self.num_workers, self.cohort_size = num_workers, cohort_size
+        self.availability, self.seed = availability, seed
+        self._online = np.ones(num_workers, dtype=bool) if availability.name == "markov" else None
+
+    def sample(self, round: int) -> Cohort:
+        """The cohort of a round; markov pools must be asked round by round."""
+        candidates: np.ndarray | int = self.num_workers
+        size = self.cohort_size
+        if self._online is not None:
+            self._advance(round)
+            candidates = np.flatnonzero(self._online)
+            size = min(size, len(candidates))
+        sampled = generator(self.seed, "cohort", round).choice(candidates, size, replace=False)
+        reporting = sampled
+        if self.availability.name == "bernoulli":
+            arrives = generator(self.seed, "failures", round).random(size) >= self.availability.failure_probability
+            reporting = sampled[arrives]
+        return Cohort(sampled, reporting)
+
+    def _advance(self, round: int) -> None:
+        assert self._online is not None
+        draw = generator(self.seed, "availability", round).random(self.num_workers)
+        leaves = self._online & (draw < self.availability.leave_probability)
+        returns = ~self._online & (draw < self.availability.return_probability)
+        self._online = (self._online & ~leaves) | returns
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._online is None else {"online": torch.from_numpy(self._online.copy())}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        if "online" in saved:
+            self._online = saved["online"].numpy().copy()

@@ -1,0 +1,71 @@
+"""Accuracy, forgetting, what it took to reach a target: arrays in, numbers out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fl_platform.runs import metrics
+
+
+def class_accuracy(correct: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Per-class accuracy from per-class counts; a class without samples is NaN."""
+    with np.errstate(invalid="ignore"):
+        return correct / np.where(total > 0, total, np.nan)
+
+
+def forgetting(best: np.ndarray, current: np.ndarray) -> float:
+    """Mean over classes of the best accuracy so far minus the current one."""
+    return float(np.nanmean(best - current))
+
+
+def first_reaching(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> int | None:
+    """The first round whose accuracy is at least the target."""
+    return next((round for round, accuracy in zip(rounds, accuracies, strict=True) if accuracy >= target), None)
+
+
+@dataclass
+class Scoreboard:
+    """The figures of one run so far: best accuracies, targets reached, communication and time spent."""
+
+    targets: list[float]
+    top_accuracy: float = float("nan")
+    top_accuracy_round: int = 0
+    final_accuracy: float = float("nan")
+    best_class_accuracy: list[float] = field(default_factory=list)
+    reached: dict[str, float] = field(default_factory=dict)
+    total_bytes: int = 0
+    total_seconds: float = 0.0
+    diverged_round: int | None = None
+
+    def evaluated(self, round: int, accuracy: float, per_class: np.ndarray) -> dict[str, Any]:
+        """Take in an evaluation; returns what is logged for it."""
+        self.final_accuracy = accuracy
+        if not accuracy <= self.top_accuracy:  # also true while the top is NaN
+            self.top_accuracy, self.top_accuracy_round = accuracy, round
+        best = np.fmax(np.asarray(self.best_class_accuracy), per_class) if self.best_class_accuracy else per_class
+        self.best_class_accuracy = best.tolist()
+        for target in self.targets:
+            if accuracy >= target and metrics.to_target(target, "rounds") not in self.reached:
+                for unit, spent in (("rounds", round), ("bytes", self.total_bytes), ("seconds", self.total_seconds)):
+                    self.reached[metrics.to_target(target, unit)] = spent
+        return {
+            metrics.TEST_ACCURACY: accuracy,
+            metrics.TOP_ACCURACY: self.top_accuracy,
+            metrics.FORGETTING: forgetting(best, per_class),
+            metrics.CLASS_ACCURACY: per_class.tolist(),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        values: dict[str, Any] = {
+            metrics.TOP_ACCURACY: self.top_accuracy if self.top_accuracy_round else None,
+            metrics.TOP_ACCURACY_ROUND: self.top_accuracy_round,
+            metrics.FINAL_ACCURACY: self.final_accuracy if self.top_accuracy_round else None,
+            metrics.TOTAL_BYTES: self.total_bytes,
+            metrics.TOTAL_SECONDS: self.total_seconds,
+            **self.reached,
+        }
+        if self.diverged_round is not None:
+            values[metrics.DIVERGED_ROUND] = self.diverged_round
+        return values

@@ -1,0 +1,61 @@
+"""What workers keep between rounds: a row per worker that has been seen, allocated when it first reports."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fl_platform.models.flat import Stack, Vector
+
+
+class WorkerStates:
+    """Named rows of each worker, gathered for a cohort before a round and scattered after it.
+
+    Memory grows with the workers seen, not with N, one row at a time: no table is ever copied to a larger place. It may
+    live on another device than training.
+    """
+
+    def __init__(self, defaults: Mapping[str, str], device: torch.device) -> None:
+        self._defaults = dict(defaults)
+        self._device = device
+        self._rows: dict[str, dict[int, Vector]] = {}
+
+    def gather(self, workers: np.ndarray, given: Mapping[str, Vector]) -> dict[str, Stack]:
+        """(S, dim) per name; a worker never seen has the default: zeros, or the vector of that name in ``given``."""
+        gathered = {}
+        for name, default in self._defaults.items():
+            like = given["global_params" if default == "zeros" else default]
+            rows = self._rows.get(name, {})
+            initial = torch.zeros_like(like) if default == "zeros" else like
+            stack = initial.expand(len(workers), -1)
+            if any(worker in rows for worker in workers.tolist()):
+                initial = initial.to(self._device)
+                stack = torch.stack([rows.get(worker, initial) for worker in workers.tolist()]).to(like.device)
+            gathered[name] = stack
+        return gathered
+
+    def scatter(self, workers: np.ndarray, values: Mapping[str, Stack]) -> None:
+        for name, stack in values.items():
+            rows = self._rows.setdefault(name, {})
+            for worker, row in zip(workers.tolist(), stack.detach(), strict=True):
+                if worker in rows:
+                    rows[worker].copy_(row)
+                else:
+                    rows[worker] = row.to(self._device, copy=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows themselves, to be written before the next round changes them."""
+        return {
+            name: {"workers": torch.tensor(list(rows), dtype=torch.int64), "rows": list(rows.values())}
+            for name, rows in self._rows.items()
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        self._rows = {
+            name: {
+                worker: row.to(self._device, copy=True)
+                for worker, row in zip(table["workers"].tolist(), table["rows"], strict=True)
+            }
+            for name, table in saved.items()
+        }

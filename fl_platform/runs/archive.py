@@ -1,0 +1,104 @@
+"""The compact archive `runs.parquet`: one row per run, every metric a list column; the same runs give the same bytes.
+
+What tables are made of is exact. The rest is float32, and the per-round lists (cohorts, class accuracies) stay in
+the logs: they would be half of the file.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fl_platform.runs import metrics
+from fl_platform.errors import UserError
+from fl_platform.runs import cache
+from fl_platform.runs.wandb_file import LoggedRun
+
+_HEADER = "run"  # JSON of everything but the history
+_COLUMNS = "columns"  # names once more: pages have checksums, the part of a Parquet file that names columns has none
+_FEW_VALUES = {metrics.TEST_ACCURACY, metrics.TOP_ACCURACY}  # multiples of one over the test set, best kept by a dictionary
+_EXACT = {metrics.TEST_ACCURACY, metrics.FORGETTING, metrics.TOTAL_BYTES, metrics.TOTAL_SECONDS}
+
+
+def write(logs: Iterable[LoggedRun], path: Path) -> None:
+    """Merged logs, in the order of their ids."""
+    ordered = sorted(logs, key=lambda log: log.run_id)
+    columns = {_HEADER: pa.array([_header(log) for log in ordered], pa.string())}
+    kinds = _kinds(ordered)
+    for name, kind in sorted(kinds.items()):
+        columns[name] = pa.array([_column(log, name) for log in ordered], pa.list_(kind))
+    # bytes of equal rank side by side: exponents resemble each other, and the file is a third smaller
+    by_bytes = {name for name, kind in kinds.items() if pa.types.is_floating(kind)} - _FEW_VALUES
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(columns).replace_schema_metadata({_COLUMNS: json.dumps(list(columns))})
+    try:
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            compression_level=12,
+            row_group_size=256,
+            use_dictionary=[_stored(name) for name in columns if name not in by_bytes],
+            use_byte_stream_split=[_stored(name) for name in by_bytes],
+            write_page_checksum=True,
+            write_statistics=False,
+        )
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _stored(name: str) -> str:
+    """What Parquet calls the values of a column."""
+    return name if name == _HEADER else f"{name}.list.element"
+
+
+def _kinds(logs: list[LoggedRun]) -> dict[str, pa.DataType]:
+    """The stored type of every metric that is a number in all runs."""
+    found = {column.name: set[pa.DataType]() for log in logs for column in log.history.schema}
+    for log in logs:
+        for column in log.history.schema:
+            found[column.name].add(column.type)
+    numbers = [name for name, kinds in found.items() if all(map(pa.types.is_primitive, kinds))]
+    narrow = {name: pa.float64() if name in _EXACT else pa.float32() for name in numbers}
+    return narrow | {metrics.ROUND: pa.int64()} if metrics.ROUND in narrow else narrow
+
+
+def _header(log: LoggedRun) -> str:
+    values = cache.to_values(log)
+    values["source"] = f"{log.run_id} in an archive"  # a path of the machine that wrote it would change the bytes
+    places = [warning.partition(": ") for warning in log.warnings]
+    values["warnings"] = [f"{Path(place).name}{colon}{text}" for place, colon, text in places]
+    return json.dumps(values, sort_keys=True)
+
+
+def _column(log: LoggedRun, name: str) -> list[object] | None:
+    values: list[object] | None = log.history[name].to_pylist() if name in log.history.column_names else None
+    return values
+
+
+def read(path: Path) -> list[LoggedRun]:
+    """The runs of an archive; one that is damaged is refused as a whole."""
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+        table.validate(full=True)
+        named = (table.schema.metadata or {}).get(_COLUMNS.encode())  # archives of earlier versions have none
+        if named is not None and json.loads(named) != table.column_names:
+            raise ValueError("columns were renamed")
+        return [_run(table, index) for index in range(table.num_rows)]
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, MemoryError):
+        raise UserError(f"source {path} is neither a W&B log nor an archive of runs, or it is damaged") from None
+
+
+def _run(table: pa.Table, index: int) -> LoggedRun:
+    present = {name: table[name][index] for name in table.column_names if name != _HEADER}
+    columns = {name: _wide(scalar.values) for name, scalar in present.items() if scalar.is_valid}
+    return cache.from_values(json.loads(table[_HEADER][index].as_py()), pa.table(columns))
+
+
+def _wide(values: pa.Array) -> pa.Array:
+    return values.cast(pa.float64()) if pa.types.is_floating(values.type) else values

@@ -1,0 +1,35 @@
+"""``config`` prints what a run would be, in a form that a run takes back."""
+
+import yaml
+
+from fl_platform.cli import main
+from fl_platform.config.compose import compose
+from fl_platform.config.schema import to_dict
+from fl_platform.federation.experiment import group_id, resolve, run_id
+
+
+def test_it_prints_every_resolved_key_and_the_ids(capsys):
+    words = ["data.name=mnist", "algorithm.name=gradma", "seed=3"]
+    assert main(["config", *words]) == 0
+    printed = capsys.readouterr().out
+    config = resolve(compose(words))
+    assert yaml.safe_load(printed) == to_dict(config)
+    assert printed.endswith(f"# run {run_id(config)}, group {group_id(config)}\n")
+
+
+def test_what_it_prints_can_be_given_back(capsys, tmp_path):
+    main(["config", "scenario=cifar10_w0.1_s10", "algorithm.name=moon", "local_lr=1e-3"])
+    first = capsys.readouterr().out
+    (tmp_path / "printed.yaml").write_text(first)
+    main(["config", "--config", str(tmp_path / "printed.yaml")])
+    assert capsys.readouterr().out == first
+
+
+def test_it_takes_keys_as_the_agent_writes_them(capsys):
+    main(["config", "--seed=3", "--algorithm.name=fedprox"])
+    assert "seed: 3" in capsys.readouterr().out
+
+
+def test_bad_input_is_one_sentence_and_code_2(capsys):
+    assert main(["config", "seeed=3"]) == 2
+    assert capsys.readouterr().err == "fl_platform: unknown key 'seeed'; did you mean 'seed'?\n"

@@ -1,0 +1,65 @@
+"""Local steps taken all at once, where nothing happens between them, and one by one."""
+
+import pytest
+import torch
+
+from fl_platform.algorithms.base import LocalStep
+from fl_platform.algorithms.fedavg import FedAvg
+from fl_platform.kernels import perceptron as chain_module
+from fl_platform.kernels.perceptron import Chain
+from tests.federations import make_config, train
+
+
+class StepByStep(FedAvg):
+    """FedAvg that looks at every step."""
+
+    def local_direction(self, step: LocalStep) -> torch.Tensor:
+        return step.gradient
+
+
+@pytest.fixture
+def descents(monkeypatch):
+    """How many batches each call of ``Chain.descend`` was given."""
+    seen, descend = [], Chain.descend
+
+    def counting(chain, params, weights, batches, *others):
+        seen.append(len(batches))
+        return descend(chain, params, weights, batches, *others)
+
+    monkeypatch.setattr(Chain, "descend", counting)
+    return seen
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("buffers", ["average", "local"])
+def test_steps_at_once_have_the_bits_of_steps_one_by_one(descents, norm, precision, buffers):
+    words = ("engine=loop", f"model.norm={norm}", f"precision={precision}", f"buffers={buffers}", "num_rounds=4")
+    at_once = train(make_config(*words))
+    assert descents == [3] * 12  # four rounds of three workers
+    one_by_one = train(make_config(*words), algorithm=StepByStep())
+    assert len(descents) == 12
+    assert at_once.params.equal(one_by_one.params)
+    assert at_once.module.global_buffers.equal(one_by_one.module.global_buffers)
+    assert at_once.figures() == one_by_one.figures()
+
+
+def test_batches_of_different_lengths_are_not_padded(descents):
+    """A worker of 9 samples has batches of 8 and 1."""
+    words = ("engine=loop", "cohort_size=6", "local_steps=5")
+    at_once, one_by_one = train(make_config(*words)), train(make_config(*words), algorithm=StepByStep())
+    assert descents
+    assert at_once.params.equal(one_by_one.params)
+
+
+def test_without_torchscript_the_same_steps_are_python(monkeypatch, descents):
+    scripted = train(make_config("engine=loop"))
+    monkeypatch.setattr(chain_module, "scripted_descent", chain_module.write_descent)
+    assert scripted.params.equal(train(make_config("engine=loop")).params)
+    assert len(descents) == 18
+
+
+@pytest.mark.parametrize("words", [("engine=stacked",), ("engine=loop", "algorithm.name=fedprox")])
+def test_other_engines_and_directions_go_step_by_step(descents, words):
+    train(make_config(*words))
+    assert not descents

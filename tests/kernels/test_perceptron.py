@@ -1,0 +1,113 @@
+"""The written-out gradient of a perceptron against autograd's."""
+
+import pytest
+import torch
+from torch import nn
+
+from fl_platform.kernels import perceptron as chain_module
+from fl_platform.kernels.perceptron import Chain
+from fl_platform.models import registry
+from fl_platform.models.layers import Dropout, Pass
+from fl_platform.models.network import Network
+
+
+def mlp(norm: str, dtype: torch.dtype) -> Network:
+    module = registry.build("mlp", (1, 6, 5), 4, norm=norm, generator=torch.Generator().manual_seed(3))
+    return Network(module.to(dtype))
+
+
+@pytest.fixture(params=["TorchScript", "Python"])
+def runs_as(request, monkeypatch):
+    if request.param == "Python":
+        monkeypatch.setattr(chain_module, "scripted_logits", chain_module.logits_of)
+        monkeypatch.setattr(chain_module, "scripted_gradient", chain_module.write_gradient)
+    else:
+        assert isinstance(chain_module.scripted_gradient, torch.jit.ScriptFunction)
+    return request.param
+
+
+@pytest.mark.parametrize("norm", ["batch", "none"])
+@pytest.mark.parametrize("updates_statistics", [True, False])
+@pytest.mark.parametrize("samples", [2, 9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates_statistics, samples, dtype):
+    network, draw = mlp(norm, dtype), torch.Generator().manual_seed(5)
+    chain = Chain.of(network)
+    assert chain is not None
+    flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw, dtype=dtype)
+    x = torch.randn(samples, 1, 6, 5, generator=draw, dtype=dtype)
+    labels = torch.randint(0, 4, (samples,), generator=draw)
+    expected_buffers, buffers = network.initial_buffers.clone(), network.initial_buffers.clone()
+
+    leaves = [view.detach().requires_grad_() for view in network.parameters.views(flat)]
+    forward_pass = Pass(train=True, updates_statistics=updates_statistics)
+    expected_loss = nn.functional.cross_entropy(
+        network.single(leaves, expected_buffers, x, forward_pass).logits, labels
+    )
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(expected_loss, leaves)])
+
+    found = torch.full_like(flat, torch.nan)
+    loss = chain.gradient(
+        network.parameters.views(flat),
+        x,
+        labels,
+        into=network.parameters.views(found),
+        statistics=network.buffers.views(buffers) if updates_statistics else None,
+    )
+    assert torch.equal(found, expected)
+    assert torch.equal(loss, expected_loss.detach())
+    assert torch.equal(buffers, expected_buffers)
+    assert torch.equal(buffers, network.initial_buffers) == (norm == "none" or not updates_statistics)
+
+
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_an_evaluated_model_has_the_bits_of_its_modules(runs_as, norm):
+    network, draw = mlp(norm, torch.float32), torch.Generator().manual_seed(5)
+    chain = Chain.of(network)
+    assert chain is not None
+    flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw)
+    buffers = network.initial_buffers + torch.rand(network.buffers.dim, generator=draw)
+    x = torch.randn(9, 1, 6, 5, generator=draw)
+    weights, before = network.parameters.views(flat), x.clone()
+    expected = network.single(weights, buffers, x, Pass(train=False)).logits
+    with torch.no_grad():
+        assert torch.equal(chain.logits(weights, network.buffers.views(buffers), x), expected)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2, 3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 4), Dropout(0.5), nn.Linear(4, 3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU()),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.GroupNorm(2, 4), nn.Linear(4, 3)),
+    ],
+    ids=["convolution", "no bias", "dropout", "tanh", "ends in relu", "group norm"],
+)
+def test_other_networks_are_left_to_autograd(module):
+    assert Chain.of(Network(module)) is None
+
+
+def test_a_shared_relu_stands_at_each_of_its_places_and_a_shared_linear_layer_is_left_to_autograd():
+    relu, middle = nn.ReLU(), nn.Linear(4, 4)
+    shared_relu = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3))
+    chain = Chain.of(Network(shared_relu))
+    assert chain is not None
+    assert [layer.kind for layer in chain._layers] == ["linear", "relu", "linear", "relu", "linear"]
+    assert Chain.of(Network(nn.Sequential(nn.Flatten(), middle, nn.ReLU(), middle, nn.Linear(4, 3)))) is None
+
+
+def test_a_perceptron_within_a_module_of_its_own_is_left_to_autograd():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(self.layer(x.flatten(1)))
+
+    assert Chain.of(Network(Twice())) is None
+    assert Chain.of(Network(nn.Sequential(nn.Flatten(), Twice()))) is None

@@ -1,0 +1,117 @@
+"""Attempts, results and files that are whole or absent."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_platform.errors import UserError
+from fl_platform.federation.checkpoints import AtomicCheckpointIO
+from fl_platform.runs.directory import RunDirectory, check_writable, json_text
+from fl_platform.runs.writing import write_atomically
+
+DONE = {"status": "finished", "test/top_accuracy": 0.5}
+
+
+@pytest.fixture
+def files(tmp_path):
+    return RunDirectory(tmp_path, "abc")
+
+
+def test_attempts_are_numbered(files):
+    assert [files.start_attempt().name for _ in range(3)] == ["0001", "0002", "0003"]
+    assert RunDirectory(files.output, "other").start_attempt().name == "0001"
+
+
+def test_attempts_started_at_once_are_distinct(files):
+    with ThreadPoolExecutor(8) as pool:
+        started = list(pool.map(lambda _: files.start_attempt(), range(40)))
+    assert len(set(started)) == 40
+
+
+def test_the_old_result_stays_until_the_new_one_is_complete(files):
+    first = files.start_attempt()
+    assert files.result() is None
+    files.complete(first, DONE)
+    second = files.start_attempt()
+    assert files.result() == DONE
+    assert first.is_dir()
+    files.complete(second, {**DONE, "test/top_accuracy": 0.6})
+    assert files.result()["test/top_accuracy"] == 0.6
+    assert not first.exists()
+    assert second.is_dir()
+
+
+def test_completing_an_older_attempt_leaves_newer_ones(files):
+    first, second = files.start_attempt(), files.start_attempt()
+    files.complete(first, DONE)
+    assert first.is_dir()
+    assert second.is_dir()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"3", b"\xff", b"{}"])
+def test_a_damaged_result_is_no_result(files, content):
+    files.path.mkdir(parents=True)
+    files.result_file.write_bytes(content)
+    assert files.result() is None
+
+
+def test_the_newest_checkpoint_is_that_of_the_newest_attempt_that_has_one(files):
+    assert files.newest_checkpoint() is None
+    first, second, _ = (files.start_attempt() for _ in range(3))
+    AtomicCheckpointIO().save_checkpoint({"epoch": 30}, first / "checkpoints")
+    AtomicCheckpointIO().save_checkpoint({"epoch": 4}, second / "checkpoints")
+    found = files.newest_checkpoint()
+    assert found.parent.parent == second
+    assert found.name.startswith("round-000005-")
+
+
+def test_the_configuration_is_written_as_yaml(files):
+    files.write_config({"seed": 3, "data": {"name": "digits"}})
+    assert (files.path / "config.yaml").read_text() == "seed: 3\ndata:\n  name: digits\n"
+
+
+def strict(text):
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+
+
+@settings(max_examples=50)
+@given(st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner), max_leaves=8))
+def test_json_is_strict_and_loses_only_what_is_not_finite(value):
+    def expected(value):
+        if isinstance(value, list):
+            return [expected(item) for item in value]
+        if isinstance(value, dict):
+            return {name: expected(item) for name, item in value.items()}
+        return None if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value
+
+    assert strict(json_text(value)) == expected(value)
+
+
+def test_writing_is_atomic_and_leaves_nothing_behind(tmp_path):
+    target = tmp_path / "deep" / "file.txt"
+    write_atomically(target, "one")
+    write_atomically(target, "two")
+    assert target.read_text() == "two"
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(target, "\ud800")
+    assert target.read_text() == "two"
+    assert os.listdir(target.parent) == ["file.txt"]
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    check_writable(tmp_path / "new" / "place", "output.dir=x")
+    assert (tmp_path / "new" / "place").is_dir()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match=f"^output.dir={place} cannot be written: "):
+            check_writable(place, f"output.dir={place}")

@@ -1,0 +1,252 @@
+"""The parts of the documents that are made from the code: options, algorithms, measured results."""
+
+import csv
+import dataclasses
+import inspect
+import math
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import fl_platform.algorithms  # noqa: F401  registers them
+from fl_platform.algorithms import base
+from fl_platform.cli import exit_code
+from fl_platform.cli.parser import Parser
+from fl_platform.config.options import allowed, default_of
+from fl_platform.config.schema import OPEN_GROUPS, known_keys
+from fl_platform.errors import UserError
+from fl_platform.paper.style import algorithm_order, algorithm_style
+from fl_platform.reporting.generated import renewed
+from fl_platform.runs.writing import write_atomically
+
+DOCUMENTS = ("README.md", "docs/algorithms.md")
+RESULTS = {"mnist-results": "docs/algorithms/mnist.csv"}
+
+
+def stale(root: Path) -> list[str]:
+    """The documents whose generated parts differ from what the code says now."""
+    return [name for name in DOCUMENTS if read(root / name) != current(root, name)]
+
+
+def write(root: Path) -> list[str]:
+    """Renew the documents that are stale."""
+    names = stale(root)
+    for name in names:
+        write_atomically(root / name, current(root, name))
+    return names
+
+
+def read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such document; give the repository with --root") from None
+
+
+def current(root: Path, document: str) -> str:
+    """A document with every generated part made anew."""
+    return renewed(document, read(root / document), blocks(root))
+
+
+def blocks(root: Path) -> dict[str, Callable[[], str]]:
+    """Every generated part by name: two tables, one part for each file of methods, the measured results."""
+    makers: dict[str, Callable[[], str]] = {"options": options_table, "algorithms": algorithms_table}
+    for module, kinds in methods().items():
+        makers[module.__name__.rpartition(".")[2]] = partial(family, module, kinds)
+    return makers | {name: partial(results_table, root / path) for name, path in RESULTS.items()}
+
+
+def published() -> list[type[base.Algorithm]]:
+    """The algorithms of the platform in the paper's order; those a plugin registered are left out."""
+    kinds = [base.get(name) for name in base.names()]
+    ours = [kind for kind in kinds if kind.__module__.startswith("fl_platform.algorithms.")]
+    return sorted(ours, key=lambda kind: algorithm_order(kind.name))
+
+
+def methods() -> dict[ModuleType, list[type[base.Algorithm]]]:
+    """The algorithms by the file that holds them."""
+    found: dict[ModuleType, list[type[base.Algorithm]]] = {}
+    for kind in published():
+        module = inspect.getmodule(kind)
+        assert module is not None
+        found.setdefault(module, []).append(kind)
+    return found
+
+
+def options_table() -> str:
+    """Every configuration key."""
+    rows = []
+    for key, field in known_keys().items():
+        name = f"{key}.*" if key in OPEN_GROUPS else key
+        rows.append((code(name), code(shown(default_of(field))), admitted(field), prose(field.metadata["help"])))
+    return table(("key", "default", "allowed", "meaning"), rows)
+
+
+def algorithms_table() -> str:
+    """Every algorithm: where it acts, what travels, what is kept, how many points the paper's grid has."""
+    rows = []
+    for kind in published():
+        points = math.prod(len(field.metadata["grid"]) for field in tuned(kind))
+        fields = ", ".join(code(field.name) for field in base.hyper_parameters(kind))
+        rows.append((code(kind.name), kind.label, kind.kind, travels(kind), prose(summary(kind)), fields, str(points)))
+    head = (
+        "`algorithm.name`",
+        "method",
+        "changes",
+        "down / up",
+        "what it does",
+        "own fields",
+        "points of the paper's grid",
+    )
+    return table(head, rows)
+
+
+def family(module: ModuleType, kinds: Sequence[type[base.Algorithm]]) -> str:
+    """What a file says about its methods, their costs and state, and their fields."""
+    facts = [
+        (kind.label, code(f"algorithm.name={kind.name}"), travels(kind), kept_by_workers(kind), kept_by_server(kind))
+        for kind in kinds
+    ]
+    head = ("method", "run with", "down / up", "a worker keeps", "the server keeps")
+    parts = [markdown(inspect.getdoc(module) or ""), table(head, facts)]
+    owners: dict[str, list[type[base.Algorithm]]] = {}
+    for kind in kinds:
+        for field in base.hyper_parameters(kind):
+            owners.setdefault(field.name, []).append(kind)
+    rows = []
+    for name, having in owners.items():
+        [field] = [field for field in base.hyper_parameters(having[0]) if field.name == name]
+        labels = "" if len(having) == len(kinds) else ", ".join(kind.label for kind in having)
+        meaning = prose(field.metadata["help"])
+        rows.append((code(f"algorithm.{name}"), code(shown(field.default)), admitted(field), meaning, labels))
+    if rows:
+        parts.append(table(("field", "default", "allowed", "meaning", "only in"), rows))
+    return "\n".join(parts)
+
+
+def results_table(path: Path) -> str:
+    """Top and final accuracy, a mean over seeds, and the fastest round of each algorithm, from a CSV of its rounds."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file; `python -m benchmarks.compare_algorithms` writes it")
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    runs: dict[str, dict[str, list[dict[str, str]]]] = {}
+    for row in rows:
+        runs.setdefault(row["algorithm"], {}).setdefault(row["seed"], []).append(row)
+    lines = []
+    for name in sorted(runs, key=algorithm_order):
+        curves = [[float(row["accuracy"]) for row in seed if row["accuracy"]] for seed in runs[name].values()]
+        seconds = min(float(row["seconds"]) for seed in runs[name].values() for row in seed)
+        top, final = spread([max(curve) for curve in curves]), spread([curve[-1] for curve in curves])
+        lines.append((algorithm_style(name).label, top, final, f"{seconds:.3f}"))
+    return table(("method", "top accuracy (%)", "final accuracy (%)", "fastest round (s)"), lines)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, with the standard deviation (ddof=1) when there is more than one value."""
+    mean = f"{statistics.fmean(values):.2f}"
+    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
+
+
+def tuned(kind: type[base.Algorithm]) -> list["dataclasses.Field[Any]"]:
+    """The options the paper tunes for a method, the two rates included."""
+    rates = [known_keys()["local_lr"], known_keys()["server_lr"]]
+    return [field for field in [*rates, *base.hyper_parameters(kind)] if field.metadata.get("grid")]
+
+
+def summary(kind: type[base.Algorithm]) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n")[0]
+
+
+def travels(kind: type[base.Algorithm]) -> str:
+    """Vectors of d numbers a sampled worker receives and sends."""
+    return f"{kind.downloads}d / {kind.uploads}d"
+
+
+def kept_by_workers(kind: type[base.Algorithm]) -> str:
+    starts = {"zeros": "0", "global_params": "x_t", "global_buffers": "the server's statistics"}
+    kept = [f"{code(name)} (first {prose(starts[default])})" for name, default in kind().keeps.items()]
+    return ", ".join(kept) or "nothing"
+
+
+def kept_by_server(kind: type[base.Algorithm]) -> str:
+    names = [code(field.name) for field in dataclasses.fields(kind) if not field.init]
+    return ", ".join(["the model", *names])
+
+
+def shown(value: Any) -> str:
+    """A default as it is written on the command line."""
+    words = {None: "null", True: "true", False: "false"}
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {shown(inner)}" for key, inner in value.items()) + "}"
+    return words[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def admitted(field: "dataclasses.Field[Any]") -> str:
+    """Bounds or choices, and the paper's grid."""
+    parts = [prose(allowed(field))] if allowed(field) else []
+    if grid := field.metadata.get("grid"):
+        parts.append(f"paper: {', '.join(f'{value:g}' for value in grid)}")
+    return "; ".join(parts)
+
+
+def code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def prose(text: str) -> str:
+    """Plain text with ``code`` as Markdown in one line; code between single backticks stays."""
+    pieces = re.split(r"(``.+?``|`.+?`)", text)
+    escaped = [re.sub(r"([\\*_<~|\[\]])", r"\\\1", piece) for piece in pieces]
+    return "".join(
+        code(piece.strip("`")) if piece.startswith("`") else plain for piece, plain in zip(pieces, escaped, strict=True)
+    )
+
+
+def markdown(docstring: str) -> str:
+    """A docstring as Markdown: indented lines become code, lists keep their bullets, the rest is text."""
+    lines: list[str] = []
+    previous = ""
+    for line in docstring.splitlines():
+        kind = "text" if line else ""
+        if line.startswith(("- ", "  ")):
+            kind = "code" if line.startswith("    ") else "item"
+        if kind and previous and kind != previous:
+            lines.append("")
+        lines.append(line if kind in ("code", "") else prose(line))
+        previous = kind
+    return "\n".join(lines) + "\n"
+
+
+def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table without the columns that are empty in every row."""
+    names, cells = list(head), [list(row) for row in rows]
+    used = [index for index in range(len(names)) if any(row[index] for row in cells)]
+    lines = [[names[index] for index in used], ["---"] * len(used), *([row[index] for index in used] for row in cells)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main(words: list[str]) -> int:
+    parser = Parser(
+        prog="python -m tools.documentation",
+        description="Check that the generated parts of the documents are current, or write them.",
+    )
+    parser.add_argument("--write", action="store_true", help="renew what is stale")
+    parser.add_argument("--root", type=Path, default=Path(), metavar="DIR", help="the repository (this directory)")
+    args = parser.parse_args(words)
+
+    if args.write:
+        for name in write(args.root):
+            print(args.root / name)
+    elif old := stale(args.root):
+        raise UserError(f"the generated parts of {', '.join(old)} are not current; `make docs` renews them")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main, sys.argv[1:]))
