@@ -1,0 +1,26 @@
+# CPU:  docker build -t fl_platform .
+# CUDA: docker build -t fl_platform:cuda --build-arg BASE=nvidia/cuda:12.8.1-runtime-ubuntu24.04 .
+#       docker run --gpus all ...
+#
+#   docker run --rm -v "$PWD/runs:/work/runs" fl_platform run algorithm.name=gradma num_rounds=20
+#
+# Python is installed from the base's own packages when the base does not bring one, as the CUDA images do not.
+ARG BASE=python:3.11-slim
+FROM ${BASE}
+
+RUN if ! command -v python3 >/dev/null || ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'; then \
+        apt-get update && apt-get install --yes --no-install-recommends python3 python3-venv && rm -rf /var/lib/apt/lists/*; \
+    fi
+
+WORKDIR /opt/fl_platform
+COPY requirements.txt constraints.txt pyproject.toml README.md LICENSE ./
+RUN python3 -m venv /opt/venv \
+    && /opt/venv/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt
+COPY fl_platform fl_platform
+RUN /opt/venv/bin/pip install --no-cache-dir --no-deps .
+
+# Small models run fastest with one thread per process.
+ENV PATH=/opt/venv/bin:$PATH OMP_NUM_THREADS=1
+WORKDIR /work
+ENTRYPOINT ["fl-platform"]
+CMD ["--help"]
