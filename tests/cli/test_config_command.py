@@ -1,11 +1,11 @@
 """``config`` prints what a run would be, in a form that a run takes back."""
 
 import yaml
+from fl_platform.federation.experiment import group_id, resolve, run_id
 
 from fl_platform.cli import main
 from fl_platform.config.compose import compose
 from fl_platform.config.schema import to_dict
-from fl_platform.federation.experiment import group_id, resolve, run_id
 
 
 def test_it_prints_every_resolved_key_and_the_ids(capsys):

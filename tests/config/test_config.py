@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fl_platform.federation.experiment import resolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from fl_platform.config.compose import check_key, compose, parse_words
 from fl_platform.config.options import default_of
 from fl_platform.config.schema import PRESETS, Config, known_keys, to_dict
 from fl_platform.errors import UserError
-from fl_platform.federation.experiment import resolve
 from fl_platform.paper.scenarios import scenarios
 
 

@@ -6,6 +6,7 @@ On the meta device `.item()`, `.cpu()`, `bool(tensor)` and every shape that depe
 import numpy as np
 import pytest
 import torch
+from fl_platform.federation.experiment import make_algorithm
 
 import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform.algorithms import base
@@ -15,7 +16,6 @@ from fl_platform.engines.cohort import Crew, train_cohort
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import Job, LocalResult, LocalTraining
-from fl_platform.federation.experiment import make_algorithm
 from tests.federations import make_config, make_module, synthetic_dataset
 
 META = torch.device("meta")

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 import yaml
+from fl_platform.federation.experiment import group_id, resolve, run_id
 
 from fl_platform import models
 from fl_platform.algorithms import base
@@ -16,7 +17,6 @@ from fl_platform.config.schema import known_keys, to_dict
 from fl_platform.data import datasets
 from fl_platform.errors import UserError
 from fl_platform.federation import experiment
-from fl_platform.federation.experiment import group_id, resolve, run_id
 from tests.federations import make_config, make_module, train
 
 SMALL = ("num_workers=6", "cohort_size=2", "num_rounds=2")

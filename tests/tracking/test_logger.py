@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import wandb
+from fl_platform.federation.experiment import group_id, resolve, run_id
 from wandb.proto.wandb_internal_pb2 import Record
 
 from fl_platform.config.compose import compose
 from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
 from fl_platform.federation.checkpoints import sorted_checkpoints
-from fl_platform.federation.experiment import group_id, resolve, run_id
 from fl_platform.federation.launch import launch
 from fl_platform.runs import wandb_file
 from fl_platform.tracking import identity
