@@ -187,10 +187,12 @@ def shown(value: Any) -> str:
 
 
 def admitted(field: "dataclasses.Field[Any]") -> str:
-    """Bounds or choices, and the paper's grid."""
+    """Bounds or choices, the paper's grid, and what presets change."""
     parts = [prose(allowed(field))] if allowed(field) else []
     if grid := field.metadata.get("grid"):
         parts.append(f"paper: {', '.join(f'{value:g}' for value in grid)}")
+    values = field.metadata.get("presets", {})
+    parts += [f"preset {name}: {value}" for name, value in values.items() if value != default_of(field)]
     return "; ".join(parts)
 
 
