@@ -29,6 +29,8 @@ def check_key(key: str) -> None:
         return
     if key in MOVED:
         raise UserError(f"unknown key '{key}'; it is now {MOVED[key]}")
+    if moved := [new for old, new in MOVED.items() if old.startswith(f"{key}.")]:
+        raise UserError(f"unknown key '{key}'; its keys are now {', '.join(moved)}")
     raise UserError(
         f"unknown key '{key}'{did_you_mean(key, keys) or '; `python -m fl_platform config` prints all keys'}"
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fl_platform.config.options import check_value, default_of, enters_identity, has_effect, walk
@@ -121,7 +121,7 @@ def leaves(given: dict[str, Any], options: Options, prefix: str = "") -> Iterato
 def typed(name: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
     """Return a given value as the type its option declares; UserError where it has another or is not allowed."""
     key = f"algorithm.{name}"
-    schema = dataclasses.make_dataclass("Field", [(field.name, field.type, dataclasses.field(default=None))])
+    schema = dataclasses.make_dataclass("Field", [(field.name, field.type, dataclasses.field(default=MISSING))])
     try:
         found = getattr(OmegaConf.to_object(OmegaConf.merge(schema, {field.name: value})), field.name)
     except (OmegaConfBaseException, ValueError, OverflowError):

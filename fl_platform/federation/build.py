@@ -20,17 +20,18 @@ from fl_platform.seeding import torch_generator
 def make_algorithm(config: Config) -> base.Algorithm:
     """Return a new algorithm with the configured fields."""
     values = {name: value for name, value in config.algorithm.items() if name != "name"}
-    return with_groups(base.get(config.algorithm["name"]), values)  # type: ignore[no-any-return]
+    algorithm: base.Algorithm = instantiate(base.get(config.algorithm["name"]), values)
+    return algorithm
 
 
-def with_groups(kind: Any, values: Mapping[str, Any]) -> Any:
-    """Return ``kind(**values)``, the values of a group of options as its dataclass."""
+def instantiate(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Return ``kind(**values)`` with the nested values of a group of options as its dataclass."""
     groups = {
         field.name: type(default)
         for field in dataclasses.fields(kind)
         if field.init and dataclasses.is_dataclass(default := default_of(field))
     }
-    return kind(**{name: with_groups(groups[name], v) if name in groups else v for name, v in values.items()})
+    return kind(**{name: instantiate(groups[name], v) if name in groups else v for name, v in values.items()})
 
 
 def build(config: Config, algorithm: base.Algorithm) -> FederatedModule:
