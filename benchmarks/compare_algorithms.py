@@ -18,7 +18,7 @@ import pandas as pd
 
 from fl_platform.algorithms import base
 from fl_platform.config.compose import compose
-from fl_platform.federation import experiment
+from fl_platform.config.resolve import resolve
 from fl_platform.federation.launch import launch
 from fl_platform.paper.style import GROUPINGS, algorithm_order, algorithm_style, normal
 from fl_platform.reporting import canvas
@@ -33,7 +33,7 @@ def one_run(name: str, data: str, seed: int, rounds: int) -> list[dict[str, obje
     with tempfile.TemporaryDirectory() as directory:
         words = [f"algorithm.name={name}", f"data.name={data}", f"seed={seed}", f"num_rounds={rounds}"]
         words += ["data.dirichlet_omega=0.1", "tracking.mode=disabled", "checkpoint.every=0", f"output.dir={directory}"]
-        launch(experiment.resolve(compose([*words, "trainer.enable_progress_bar=false"])))
+        launch(resolve(compose([*words, "trainer.enable_progress_bar=false"])))
         [file] = Path(directory).rglob("rounds.jsonl")
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [

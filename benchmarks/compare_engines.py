@@ -13,11 +13,12 @@ import torch
 
 from fl_platform import models
 from fl_platform.config.compose import compose
+from fl_platform.config.resolve import resolve
 from fl_platform.data.datasets import Dataset
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import make_partition
-from fl_platform.federation import experiment
-from fl_platform.federation.launch import make_trainer, quieten_lightning
+from fl_platform.federation.build import make_algorithm
+from fl_platform.federation.launch import attach, make_trainer, quieten_lightning
 from fl_platform.federation.module import FederatedModule
 from fl_platform.models.network import Network
 from fl_platform.seeding import generator
@@ -38,9 +39,10 @@ def noise_images(count: int, shape: tuple[int, int, int], classes: int) -> Image
 def seconds_a_round(model: str, engine: str, rounds: int) -> float:
     """The fastest of a few rounds; evaluation is not counted."""
     shape, classes, words = CASES[model]
-    config = experiment.resolve(
+    spec = resolve(
         compose([f"model.name={model}", f"engine={engine}", f"num_rounds={rounds}", "tracking.mode=disabled", *words])
     )
+    config = spec.config
     scale = (0.5,) * shape[0]
     dataset = Dataset("noise", "noise", classes, shape, scale, scale, load=lambda folder: (train, test))
     train, test = noise_images(10_000, shape, classes), noise_images(10, shape, classes)
@@ -58,7 +60,7 @@ def seconds_a_round(model: str, engine: str, rounds: int) -> float:
         started.append(time.perf_counter() - begin)
 
     module.training_step = timed  # type: ignore[method-assign, assignment]
-    make_trainer(config, None, [experiment.make_algorithm(config)]).fit(module)
+    attach(make_trainer(spec), None, [make_algorithm(config)]).fit(module)
     return min(started)
 
 

@@ -17,12 +17,12 @@ from benchmarks.machine import SGEMM_FLOP, memory_bytes, sgemm
 from benchmarks.synthetic import PLUGIN
 from fl_platform import qp
 from fl_platform.config.compose import compose
-from fl_platform.config.schema import Config
+from fl_platform.config.resolve import RunSpec, resolve
 from fl_platform.data import datasets
 from fl_platform.data.streams import BatchPlan
-from fl_platform.federation import experiment
+from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.checkpoints import RoundCheckpoint
-from fl_platform.federation.launch import make_trainer, quieten_lightning
+from fl_platform.federation.launch import attach, make_trainer, quieten_lightning
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RowFile
 from fl_platform.models.layers import Pass
@@ -149,19 +149,20 @@ def run(words: list[str], rounds: int) -> Finished:
     """Train ``rounds`` timed rounds after a few to warm up."""
     with tempfile.TemporaryDirectory(prefix="fl_platform-bench-") as directory:
         words = [*words, f"num_rounds={WARM_UP + rounds + 1}", f"output.dir={directory}"]
-        config = experiment.resolve(compose(words))
-        module, watch = experiment.build(config), Stopwatch()
-        with threads(1), logged(config) as logger:
+        spec = resolve(compose(words))
+        algorithm, watch = make_algorithm(spec.config), Stopwatch()
+        module = build(spec.config, algorithm)
+        with threads(1), logged(spec) as logger:
             own = [RowFile(Path(directory) / "rounds.jsonl"), RoundCheckpoint(Path(directory) / "checkpoints", 0)]
-            callbacks: list[L.Callback] = [experiment.make_algorithm(config), GracefulStop(), *own, watch]
-            make_trainer(config, logger, callbacks).fit(module)
+            callbacks: list[L.Callback] = [algorithm, GracefulStop(), *own, watch]
+            attach(make_trainer(spec), logger, callbacks).fit(module)
     return Finished(module, watch)
 
 
 @contextmanager
-def logged(config: Config) -> Iterator[Any]:
+def logged(spec: RunSpec) -> Iterator[Any]:
     quieten_lightning()
-    logger = open_logger(config, experiment.run_id(config), experiment.group_id(config))
+    logger = open_logger(spec)
     try:
         yield logger
     finally:

@@ -8,7 +8,7 @@ The words are those of `run`. A row a round: the length of the global model, and
 
 import sys
 
-from fl_platform.federation import experiment  # before Lightning: it makes a torchvision built for CUDA work
+from fl_platform.federation.build import build, make_algorithm  # before Lightning: a torchvision for CUDA works then
 
 # isort: split
 
@@ -16,7 +16,8 @@ import lightning as L
 import torch
 
 from fl_platform.config.compose import compose
-from fl_platform.federation.launch import make_trainer, quieten_lightning
+from fl_platform.config.resolve import resolve
+from fl_platform.federation.launch import attach, make_trainer, quieten_lightning
 
 QUIET = ["num_rounds=12", "tracking.mode=disabled", "evaluation.every=1000000", "trainer.enable_progress_bar=false"]
 
@@ -32,9 +33,9 @@ class Models(L.Callback):
 
 
 def trained(words: list[str], precision: str) -> list[torch.Tensor]:
-    config = experiment.resolve(compose([*QUIET, *words, f"precision={precision}"]))
-    models = Models()
-    make_trainer(config, None, [experiment.make_algorithm(config), models]).fit(experiment.build(config))
+    spec = resolve(compose([*QUIET, *words, f"precision={precision}"]))
+    algorithm, models = make_algorithm(spec.config), Models()
+    attach(make_trainer(spec), None, [algorithm, models]).fit(build(spec.config, algorithm))
     return models.seen
 
 

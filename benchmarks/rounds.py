@@ -62,7 +62,7 @@ def gradma(quick: bool) -> list[Entry]:
     before = w1(quick)
     whole = run(w1_words("algorithm.name=gradma", "algorithm.memory_size=100"), rounds)
     after = run(w1_words(), rounds)
-    tensor = run(w1_words("algorithm.name=gradma", "algorithm.memory_size=100", "qp.scope=tensor"), rounds)
+    tensor = run(w1_words("algorithm.name=gradma", "algorithm.memory_size=100", "algorithm.qp.scope=tensor"), rounds)
     fedavg = median([before.round, after.round])
     entries = [Entry("w1_gradma_m_100", whole.round / fedavg, "x FedAvg round", "<= 1.8", breakdown(whole))]
     for scope, finished in (("per_tensor", tensor), ("whole_vector", whole)):

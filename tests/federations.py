@@ -10,11 +10,14 @@ import torch
 
 from fl_platform.algorithms.base import Algorithm
 from fl_platform.config.compose import compose
+from fl_platform.config.options import walk
+from fl_platform.config.registry import ALGORITHMS
+from fl_platform.config.resolve import resolve
 from fl_platform.config.schema import Config
 from fl_platform.data.datasets import Dataset
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
-from fl_platform.federation import experiment
+from fl_platform.federation.build import make_algorithm, make_network
 from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint
 from fl_platform.federation.module import FederatedModule
 from fl_platform.seeding import generator
@@ -58,10 +61,9 @@ def make_config(*words: str, workers: int = len(SIZES)) -> Config:
         "precision=float64", "data.name=digits", "model.name=mlp", "tracking.mode=disabled",
     ]  # fmt: skip
     config = compose([*defaults, *words])
-    fields = {f.name for f in experiment.base.hyper_parameters(experiment.base.get(config.algorithm["name"]))}
-    if "memory_size" in fields and "memory_size" not in config.algorithm:
+    if "memory_size" in dict(walk(ALGORITHMS.get(config.algorithm["name"]))) and "memory_size" not in config.algorithm:
         config.algorithm["memory_size"] = max(config.cohort_size, workers - 1)
-    return experiment.resolve(config)
+    return resolve(config).config
 
 
 def make_module(
@@ -78,7 +80,9 @@ def make_module(
         partition = Partition(
             np.concatenate(pieces), np.concatenate([[0], np.cumsum([len(p) for p in pieces])]).astype(np.int64)
         )
-    return FederatedModule(config, dataset, experiment.make_network(config, dataset), train, test, partition)
+    return FederatedModule(
+        config, dataset, make_network(config, dataset, make_algorithm(config).wants), train, test, partition
+    )
 
 
 def train(
@@ -95,7 +99,7 @@ def train(
 ) -> Finished:
     """Run a federation through the real Trainer."""
     module = module or make_module(config, **how)
-    algorithm = algorithm or experiment.make_algorithm(config)
+    algorithm = algorithm or make_algorithm(config)
     saving = [RoundCheckpoint(checkpoints, every)] if checkpoints else []
     trainer = L.Trainer(
         accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto",

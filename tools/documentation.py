@@ -13,11 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform.algorithms import base
 from fl_platform.cli import exit_code
 from fl_platform.cli.parser import Parser
-from fl_platform.config.options import allowed, default_of
+from fl_platform.config.options import allowed, condition, default_of, walk
 from fl_platform.config.schema import OPEN_GROUPS, known_keys
 from fl_platform.errors import UserError
 from fl_platform.paper.style import algorithm_order, algorithm_style
@@ -83,7 +82,7 @@ def options_table() -> str:
     rows = []
     for key, field in known_keys().items():
         name = f"{key}.*" if key in OPEN_GROUPS else key
-        rows.append((code(name), code(shown(default_of(field))), admitted(field), prose(field.metadata["help"])))
+        rows.append((code(name), code(shown(default_of(field))), admitted(field), meaning(field)))
     return table(("key", "default", "allowed", "meaning"), rows)
 
 
@@ -92,7 +91,7 @@ def algorithms_table() -> str:
     rows = []
     for kind in published():
         points = math.prod(len(field.metadata["grid"]) for field in tuned(kind))
-        fields = ", ".join(code(field.name) for field in base.hyper_parameters(kind))
+        fields = ", ".join(code(name) for name, _ in walk(kind))
         rows.append((code(kind.name), kind.label, kind.kind, travels(kind), prose(summary(kind)), fields, str(points)))
     head = (
         "`algorithm.name`",
@@ -116,14 +115,14 @@ def family(module: ModuleType, kinds: Sequence[type[base.Algorithm]]) -> str:
     parts = [markdown(inspect.getdoc(module) or ""), table(head, facts)]
     owners: dict[str, list[type[base.Algorithm]]] = {}
     for kind in kinds:
-        for field in base.hyper_parameters(kind):
-            owners.setdefault(field.name, []).append(kind)
+        for name, _ in walk(kind):
+            owners.setdefault(name, []).append(kind)
     rows = []
     for name, having in owners.items():
-        [field] = [field for field in base.hyper_parameters(having[0]) if field.name == name]
+        field = dict(walk(having[0]))[name]
         labels = "" if len(having) == len(kinds) else ", ".join(kind.label for kind in having)
-        meaning = prose(field.metadata["help"])
-        rows.append((code(f"algorithm.{name}"), code(shown(field.default)), admitted(field), meaning, labels))
+        default = code(shown(default_of(field)))
+        rows.append((code(f"algorithm.{name}"), default, admitted(field), meaning(field), labels))
     if rows:
         parts.append(table(("field", "default", "allowed", "meaning", "only in"), rows))
     return "\n".join(parts)
@@ -156,7 +155,7 @@ def spread(values: Sequence[float]) -> str:
 def tuned(kind: type[base.Algorithm]) -> list["dataclasses.Field[Any]"]:
     """The options the paper tunes for a method, the two rates included."""
     rates = [known_keys()["local_lr"], known_keys()["server_lr"]]
-    return [field for field in [*rates, *base.hyper_parameters(kind)] if field.metadata.get("grid")]
+    return [field for field in [*rates, *dict(walk(kind)).values()] if field.metadata.get("grid")]
 
 
 def summary(kind: type[base.Algorithm]) -> str:
@@ -188,11 +187,18 @@ def shown(value: Any) -> str:
 
 
 def admitted(field: "dataclasses.Field[Any]") -> str:
-    """Bounds or choices, and the paper's grid."""
+    """Bounds or choices, the paper's grid, and what presets change."""
     parts = [prose(allowed(field))] if allowed(field) else []
     if grid := field.metadata.get("grid"):
         parts.append(f"paper: {', '.join(f'{value:g}' for value in grid)}")
+    values = field.metadata.get("presets", {})
+    parts += [f"preset {name}: {value}" for name, value in values.items() if value != default_of(field)]
     return "; ".join(parts)
+
+
+def meaning(field: "dataclasses.Field[Any]") -> str:
+    """Return the help text, and when the option has an effect."""
+    return prose("; ".join(filter(None, (field.metadata.get("help", ""), condition(field)))))
 
 
 def code(text: str) -> str:

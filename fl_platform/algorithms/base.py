@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fl_platform.config.schema import Config, MemoryConfig, QPConfig
-from fl_platform.errors import UserError, unknown_name
+from fl_platform.config.registry import ALGORITHMS
+from fl_platform.config.schema import Config
+from fl_platform.errors import UserError
 from fl_platform.models.flat import Layout, Stack, Vector
 
 
@@ -50,8 +51,6 @@ class Federation:
     seed: int
     device: torch.device
     dtype: torch.dtype
-    qp: QPConfig
-    memory: MemoryConfig
 
 
 @dataclass(frozen=True)
@@ -149,9 +148,6 @@ class Updates:
         return self.population_weights @ stack
 
 
-_registry: dict[str, type["Algorithm"]] = {}
-
-
 def state() -> Any:
     """A field that is not a hyper-parameter: allocated in ``prepare``, written by server hooks, saved."""
     return field(init=False, default=None, repr=False)
@@ -168,8 +164,6 @@ class Algorithm(L.Callback):
     uploads: ClassVar[int] = 1
     sends: ClassVar[tuple[str, ...]] = ()
     """Names of ``finish_local`` that go to the server."""
-    uses: ClassVar[tuple[str, ...]] = ()
-    """Config groups that change this method's result (``qp``, ``memory``); the others do not enter its run id."""
 
     @property
     def keeps(self) -> dict[str, str]:
@@ -185,13 +179,12 @@ class Algorithm(L.Callback):
         super().__init_subclass__(**kwargs)
         if name is None:
             return
-        if name in _registry:
-            raise ValueError(f"an algorithm named '{name}' is registered already")
+        ALGORITHMS.add(name, cls)
         cls.name, cls.label = name, label or name
-        _registry[name] = cls
 
-    def check(self, config: Config) -> None:
-        """Raise UserError for hyper-parameters that do not fit the rest of the configuration."""
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Raise UserError for hyper-parameters (``config.algorithm``) that do not fit the rest of the configuration."""
 
     def prepare(self, federation: Federation) -> None:
         """Allocate server state."""
@@ -258,23 +251,15 @@ class Algorithm(L.Callback):
                 setattr(self, name, saved.to(current.device) if isinstance(current, Tensor) else saved)
 
 
-def hyper_parameters(kind: type[Algorithm]) -> list["dataclasses.Field[Any]"]:
-    return [f for f in dataclasses.fields(kind) if f.init]
-
-
 def names() -> list[str]:
-    return sorted(_registry)
+    """Return the names of all registered algorithms."""
+    return ALGORITHMS.names()
 
 
 def get(name: str) -> type[Algorithm]:
-    if name not in _registry:
-        raise unknown_name("algorithm.name", name, _registry)
-    return _registry[name]
-
-
-def owners(field_name: str) -> list[str]:
-    """The algorithms that have a hyper-parameter of this name."""
-    return [name for name in names() if any(f.name == field_name for f in hyper_parameters(_registry[name]))]
+    """Return the algorithm of this name; UserError where none is registered."""
+    kind: type[Algorithm] = ALGORITHMS.get(name)
+    return kind
 
 
 def the_algorithm(trainer: L.Trainer) -> Algorithm:

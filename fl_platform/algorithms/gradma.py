@@ -29,7 +29,8 @@ from fl_platform import qp
 from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
 from fl_platform.algorithms.memory import GradientMemory, check_size
 from fl_platform.algorithms.momentum import SlowMomentum
-from fl_platform.config.options import option
+from fl_platform.config.options import group, option
+from fl_platform.config.registry import POLICIES
 from fl_platform.config.schema import Config
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.runs import metrics
@@ -37,15 +38,56 @@ from fl_platform.runs import metrics
 FROZEN = 1e-6  # a tensor keeps less than this share of its length: no direction agrees with all anchors
 
 
+@dataclass(frozen=True)
+class QPOptions:
+    """How both sides project."""
+
+    solver: str = option("exact", "projection solver", choices=("exact", "cvxpylayers", "clarabel"))
+    scope: str = option(
+        "global",
+        "one projection of the whole vector, or one per named tensor",
+        choices=("global", "tensor"),
+        presets={"released": "tensor"},
+    )
+
+
+@dataclass(frozen=True)
+class WorkerQPOptions(QPOptions):
+    worker_margin: float = option(0.0, "rho_l: anchors are met with <v, a> >= rho |p| |a|", at_least=0, below=1)
+
+
+@dataclass(frozen=True)
+class ServerQPOptions(QPOptions):
+    server_margin: float = option(0.0, "rho_g: anchors are met with <v, a> >= rho |p| |a|", at_least=0, below=1)
+    drop_threshold: float = option(
+        0.0,
+        "delta: server anchors shorter than this share of the longest are dropped; 0 is the paper",
+        at_least=0,
+        below=1,
+    )
+
+
+@dataclass(frozen=True)
+class JointQPOptions(ServerQPOptions, WorkerQPOptions):
+    pass
+
+
+def previous_model_option(released: str) -> Any:
+    """Declare x_{-1}, which the released code takes differently alone and in the joint algorithm."""
+    return option(
+        "last_local",
+        "x_{-1}: the worker's last local model, or x_t",
+        choices=("last_local", "global"),
+        presets={"released": released},
+    )
+
+
 @dataclass(eq=False)
 class ProjectedWorker(Algorithm):
     """The worker side: descend along the gradient that opposes neither the past, the global model, nor the drift."""
 
-    uses: ClassVar[tuple[str, ...]] = ("qp",)
-
-    previous_model: str = option(
-        "last_local", "x_{-1}: the worker's last local model, or x_t", choices=("last_local", "global")
-    )
+    previous_model: str = previous_model_option(released="last_local")
+    qp: WorkerQPOptions = group(WorkerQPOptions, "projection")
 
     @property
     def keeps(self) -> dict[str, str]:
@@ -53,22 +95,21 @@ class ProjectedWorker(Algorithm):
 
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
-        self._qp = federation.qp
-        self._segments = federation.layout.segments if federation.qp.scope == "tensor" else None
+        self._segments = federation.layout.segments if self.qp.scope == "tensor" else None
 
     def local_direction(self, step: LocalStep) -> Stack:
         anchors = self.anchors(step)
         if not anchors:
             return step.gradient
-        if self._qp.solver == "exact":
-            found = qp.project_stack([step.gradient, *anchors], segments=self._segments, margin=self._qp.worker_margin)
+        if self.qp.solver == "exact":
+            found = qp.project_stack([step.gradient, *anchors], segments=self._segments, margin=self.qp.worker_margin)
         else:
             found = qp.project(
                 step.gradient,
                 torch.stack(anchors, dim=1),
                 segments=self._segments,
-                margin=self._qp.worker_margin,
-                solver=self._qp.solver,
+                margin=self.qp.worker_margin,
+                solver=self.qp.solver,
             )
         step.record(metrics.QP_WORKER_ACTIVE, found.active)
         step.record(metrics.QP_WORKER_RATIO, found.norm_ratio)
@@ -95,33 +136,38 @@ class ProjectedWorker(Algorithm):
 class ProjectedServer(SlowMomentum):
     """The server side: momentum that opposes no remembered update; the projected momentum is what is fed back."""
 
-    uses: ClassVar[tuple[str, ...]] = ("qp", "memory")
-
     memory_decay: float = option(0.5, "beta_2", at_least=0, below=1, grid=(0.1, 0.5, 0.9))
     memory_size: int = option(100, "m: slots of the gradient memory; 0 is FedAvgM", at_least=0)
+    memory_policy: str = option("least_frequent", "which slot makes room; see `list policies`")
+    memory_device: str | None = option(
+        None, "where the gradient memory lives; null: the training device", is_device=True, identity=False
+    )
+    memory_shard: bool = option(False, "with several ranks, each keeps its share of the coordinates", identity=False)
+    qp: ServerQPOptions = group(ServerQPOptions, "projection")
     memory: GradientMemory | None = state()
 
-    def check(self, config: Config) -> None:
+    @classmethod
+    def check(cls, config: Config) -> None:
         super().check(config)
-        check_size(self.memory_size, config.cohort_size, config.num_workers)
+        check_size(config.algorithm["memory_size"], config.cohort_size, config.num_workers)
+        POLICIES.get(config.algorithm["memory_policy"])
 
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
-        self._server_qp = federation.qp
         self._figures: dict[str, float] = {}
         self._ranks, dim = federation.ranks, federation.layout.dim
-        self._share = self._ranks.share(dim) if federation.memory.shard else slice(0, dim)
-        self._is_shared = federation.memory.shard and self._ranks.size > 1
+        self._share = self._ranks.share(dim) if self.memory_shard else slice(0, dim)
+        self._is_shared = self.memory_shard and self._ranks.size > 1
         if self.memory_size:
-            segments = federation.layout.segments if federation.qp.scope == "tensor" else [(0, dim)]
+            segments = federation.layout.segments if self.qp.scope == "tensor" else [(0, dim)]
             self.memory = GradientMemory(
                 self.memory_size,
                 self._share.stop - self._share.start,
                 decay=self.memory_decay,
-                device=federation.memory.device or federation.device,
+                device=self.memory_device or federation.device,
                 dtype=federation.dtype,
                 segments=[clip(segment, self._share) for segment in segments],
-                policy=federation.memory.policy,
+                policy=self.memory_policy,
                 seed=federation.seed,
                 reduce=self._ranks.reduce if self._is_shared else None,
             )
@@ -137,9 +183,9 @@ class ProjectedServer(SlowMomentum):
         self.memory.update(updates.workers.tolist(), updates.delta[:, self._share])
         found = self.memory.project(
             momentum[self._share],
-            margin=self._server_qp.server_margin,
-            drop_threshold=self._server_qp.drop_threshold,
-            solver=self._server_qp.solver,
+            margin=self.qp.server_margin,
+            drop_threshold=self.qp.drop_threshold,
+            solver=self.qp.solver,
             on_failure="keep",
         )
         before = torch.linalg.vector_norm(momentum)
@@ -194,3 +240,6 @@ class GradMA(ProjectedServer, ProjectedWorker, name="gradma", label="GradMA"):
     """Corrected gradients on the workers and corrected momentum on the server."""
 
     kind: ClassVar[str] = "both"
+
+    previous_model: str = previous_model_option(released="global")
+    qp: JointQPOptions = group(JointQPOptions, "projection")

@@ -261,7 +261,7 @@ class GradientMemory:
             raise UserError(
                 f"the saved gradient memory has {tuple(state['rows'].shape)} entries in {len(state['gram'])} segments, "
                 f"this run {tuple(self.rows.shape)} in {len(self.gram)}; resume with the same model, "
-                "algorithm.memory_size and qp.scope"
+                "algorithm.memory_size and algorithm.qp.scope"
             )
         for name in self._TENSORS:
             getattr(self, name).copy_(state[name])

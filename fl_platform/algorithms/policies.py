@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl_platform.errors import unknown_name
+from fl_platform.config.registry import POLICIES
 
 Integers = NDArray[np.int64]
 
@@ -29,29 +29,21 @@ class Slots:
 class Policy(ABC):
     """One eviction rule. A subclass registers itself: ``class Mine(Policy, name="mine")``."""
 
-    registered: ClassVar[dict[str, type["Policy"]]] = {}
     description: ClassVar[str]
 
     def __init_subclass__(cls, *, name: str, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if name in Policy.registered:
-            raise ValueError(f"memory policy '{name}' is already registered by {Policy.registered[name].__qualname__}")
-        Policy.registered[name] = cls
+        POLICIES.add(name, cls)
 
     @abstractmethod
     def victim(self, slots: Slots, candidates: Integers) -> int:
         """The slot to empty, one of ``candidates``: slots whose owner is not in the cohort, earliest entry first."""
 
 
-def policies() -> dict[str, str]:
-    """Name -> description of every registered policy."""
-    return {name: kind.description for name, kind in sorted(Policy.registered.items())}
-
-
 def get_policy(name: str) -> Policy:
-    if name not in Policy.registered:
-        raise unknown_name("memory.policy", name, Policy.registered)
-    return Policy.registered[name]()
+    """Return a new policy; UserError for a name that is not registered."""
+    policy: Policy = POLICIES.get(name)()
+    return policy
 
 
 class LeastFrequent(Policy, name="least_frequent"):

@@ -41,8 +41,8 @@ DISTRIBUTIONS = {"yaml": "PyYAML", "sklearn": "scikit-learn"}
 """Modules that are not called like what one installs."""
 
 OPTIONAL = {
-    "cvxpylayers.torch": f"qp.solver=cvxpylayers needs it; {REINSTALL}",
-    "clarabel": f"qp.solver=clarabel needs it; {REINSTALL}",
+    "cvxpylayers.torch": f"algorithm.qp.solver=cvxpylayers needs it; {REINSTALL}",
+    "clarabel": f"algorithm.qp.solver=clarabel needs it; {REINSTALL}",
     "ray": "sweeps spread over machines need it; pip install -c constraints.txt ray",
 }
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -1,12 +1,15 @@
 """``config``: print the resolved configuration."""
 
-from pathlib import Path
+import textwrap
+from collections.abc import Iterator
+from typing import Any
 
 import yaml
 
-from fl_platform.cli.parser import Parser
-from fl_platform.cli.run import without_hyphens
+from fl_platform.config.arguments import Parser, add_keys, parse_keys
 from fl_platform.config.compose import compose
+from fl_platform.config.options import condition
+from fl_platform.config.resolve import all_options, resolve
 from fl_platform.config.schema import to_dict
 
 
@@ -14,14 +17,23 @@ def main(words: list[str]) -> int:
     parser = Parser(
         prog="fl_platform config", description="The configuration a run with these keys would have, and its run id."
     )
-    parser.add_argument("keys", nargs="*", metavar="key=value")
-    parser.add_argument("--config", action="append", type=Path, default=[], metavar="FILE")
-    args = parser.parse_intermixed_args(without_hyphens(words, parser))
+    add_keys(parser)
+    args = parse_keys(parser, words)
 
-    config = compose(args.keys, args.config)
-    from fl_platform.federation.experiment import group_id, resolve, run_id
-
-    config = resolve(config)
-    print(yaml.safe_dump(to_dict(config), sort_keys=False), end="")
-    print(f"# run {run_id(config)}, group {group_id(config)}")
+    spec = resolve(compose(args.keys, args.config))
+    conditions = {key: condition(option) for key, option in all_options(spec.config).items()}
+    print("\n".join(yaml_lines(to_dict(spec.config), conditions)))
+    print(f"# run {spec.run_id}, group {spec.group_id}")
     return 0
+
+
+def yaml_lines(values: dict[str, Any], conditions: dict[str, str], prefix: str = "") -> Iterator[str]:
+    """Yield YAML of nested values; an option that has an effect only sometimes is followed by its condition."""
+    for name, value in values.items():
+        key = prefix + name
+        if any(known.startswith(f"{key}.") for known in conditions):
+            yield f"{name}:"
+            yield textwrap.indent("\n".join(yaml_lines(value, conditions, f"{key}.")), "  ")
+        else:
+            text = yaml.safe_dump({name: value}, sort_keys=False, width=float("inf")).rstrip("\n")
+            yield f"{text}  # {conditions[key]}" if conditions.get(key) else text

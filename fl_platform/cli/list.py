@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from fl_platform.cli.parser import Parser
-from fl_platform.config.options import allowed
-from fl_platform.config.schema import PRESETS
+from fl_platform.config.options import allowed, condition, default_of, walk
+from fl_platform.config.presets import PRESETS
+from fl_platform.config.registry import ALGORITHMS, DATASETS, MODELS, POLICIES
 from fl_platform.paper.scenarios import scenarios
 
 Listing = list[tuple[str, str]]
@@ -26,16 +27,13 @@ def main(words: list[str]) -> int:
 
 def list_algorithms() -> Listing:
     """Each algorithm, then its fields."""
-    import fl_platform.algorithms  # noqa: F401  registers them
-    from fl_platform.algorithms import base
-
     lines: Listing = []
-    for name in base.names():
-        kind = base.get(name)
+    for name, kind in ALGORITHMS.items():
         lines.append((name, f"{summary(kind)} [{kind.kind}, {kind.downloads}x down, {kind.uploads}x up]"))
-        for field in base.hyper_parameters(kind):
-            bounds = f" ({allowed(field)})" if allowed(field) else ""
-            lines.append((f"  algorithm.{field.name}", f"= {field.default}: {field.metadata.get('help', '')}{bounds}"))
+        for field_name, field in walk(kind):
+            limits = ", ".join(filter(None, (allowed(field), condition(field))))
+            text = f"= {default_of(field)}: {field.metadata.get('help', '')}"
+            lines.append((f"  algorithm.{field_name}", f"{text} ({limits})" if limits else text))
     return lines
 
 
@@ -44,28 +42,23 @@ def summary(kind: type[object]) -> str:
 
 
 def list_datasets() -> Listing:
-    from fl_platform.data import datasets
-
-    found = [datasets.get(name) for name in datasets.names()]
     return [
-        (d.name, f"{d.description} [{d.num_classes} classes, {d.default_model}, {d.num_rounds} rounds]") for d in found
+        (name, f"{found.description} [{found.num_classes} classes, {found.default_model}, {found.num_rounds} rounds]")
+        for name, found in DATASETS.items()
     ]
 
 
 def list_models() -> Listing:
-    from fl_platform import models
-
-    return [*models.names().items(), ("your.module.Network", "any torch.nn.Module by its dotted path")]
+    listed = [(name, found.description) for name, found in MODELS.items()]
+    return [*listed, ("your.module.Network", "any torch.nn.Module by its dotted path")]
 
 
 def list_policies() -> Listing:
-    from fl_platform.algorithms.policies import policies
-
-    return list(policies().items())
+    return [(name, kind.description) for name, kind in POLICIES.items()]
 
 
 def list_presets() -> Listing:
-    return [(name, description) for name, (description, _) in PRESETS.items()]
+    return list(PRESETS.items())
 
 
 def list_scenarios() -> Listing:

@@ -1,4 +1,4 @@
-"""From words, files and presets to a checked Config: what is not known is refused."""
+"""From ``key=value`` arguments, files and presets to a checked Config: what is not known is refused."""
 
 import io
 import re
@@ -11,10 +11,12 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fl_platform.config.migrate import MOVED
 from fl_platform.config.options import check
-from fl_platform.config.schema import OPEN_GROUPS, PRESETS, Config, flatten, known_keys, shown
+from fl_platform.config.presets import preset_values
+from fl_platform.config.schema import OPEN_GROUPS, Config, flatten, known_keys, shown
 from fl_platform.config.yaml_limits import LONGEST_YAML, check_size
-from fl_platform.errors import UserError, did_you_mean, unknown_name
+from fl_platform.errors import UserError, did_you_mean
 from fl_platform.paper.scenarios import scenario_values
 
 
@@ -25,26 +27,30 @@ def check_key(key: str) -> None:
         return
     if any(re.fullmatch(rf"{re.escape(name)}(\.[^.\[\]]+)+", key) for name in OPEN_GROUPS):
         return
+    if key in MOVED:
+        raise UserError(f"unknown key '{key}'; it is now {MOVED[key]}")
+    if moved := [new for old, new in MOVED.items() if old.startswith(f"{key}.")]:
+        raise UserError(f"unknown key '{key}'; its keys are now {', '.join(moved)}")
     raise UserError(
         f"unknown key '{key}'{did_you_mean(key, keys) or '; `python -m fl_platform config` prints all keys'}"
     )
 
 
-def parse_words(words: list[str]) -> DictConfig:
-    """``key=value`` words, values in YAML, as a nested config."""
+def parse_arguments(arguments: list[str]) -> DictConfig:
+    """Return ``key=value`` arguments, values in YAML, as a nested config."""
     merged = OmegaConf.create()
-    for word in words:
-        name, value = parse_word(word)
+    for argument in arguments:
+        name, value = parse_argument(argument)
         put(merged, {name: value})
     return merged
 
 
-def parse_word(word: str) -> tuple[str, Any]:
-    """The key and the value of one."""
-    name, equals, text = word.partition("=")
+def parse_argument(argument: str) -> tuple[str, Any]:
+    """Return the key and the value of one; UserError for a key that does not exist."""
+    name, equals, text = argument.partition("=")
     name = name.lstrip("-")  # wandb's ${args} writes --key=value
     if not equals or not name:
-        raise UserError(f"'{word}' is not of the form key=value")
+        raise UserError(f"'{argument}' is not of the form key=value")
     check_key(name)
     try:
         check_size(text)
@@ -123,40 +129,37 @@ def check_plain(name: str, value: Any) -> None:
         raise UserError(f"{name}={value} is not allowed: nothing is looked up or left out; write the value itself")
 
 
-def preset_values(preset: str, algorithm: str) -> DictConfig:
-    if preset not in PRESETS:
-        raise unknown_name("preset", preset, PRESETS)
-    values = dict(PRESETS[preset][1])
-    fields = values.pop("algorithm", {}).get(algorithm, {})
-    return OmegaConf.create({**values, "algorithm": fields})
+def compose(arguments: list[str], files: list[Path] | None = None) -> Config:
+    """Return the configuration of ``key=value`` arguments and YAML files, with types and bounds checked.
 
-
-def compose(words: list[str], files: list[Path] | None = None) -> Config:
-    """Defaults < preset < scenario < chosen < point < files in order < words; types and bounds checked."""
+    From weakest to strongest: defaults, preset, scenario, chosen, point, files in order, arguments. The fields of the
+    algorithm are checked by ``resolve``.
+    """
     given = OmegaConf.create()
     for path in files or []:
         given.merge_with(parse_file(path))
-    given.merge_with(parse_words(words))
+    given.merge_with(parse_arguments(arguments))
     return from_given(given)
 
 
 def from_given(given: DictConfig) -> Config:
     """A checked Config from explicitly given keys; preset, scenario, chosen and point fill what they leave open."""
 
-    def wish(key: str, default: str | None = None) -> str | None:
+    def selected(key: str, default: str | None = None) -> str | None:
         value = OmegaConf.select(given, key)
         return default if value is None else str(value)
 
-    sources = [point_values(wish("point") or ""), given]
+    sources = [point_values(selected("point") or ""), given]
     algorithm = next(
         (str(name) for source in reversed(sources) if (name := OmegaConf.select(source, "algorithm.name"))), "fedavg"
     )
-    scenario = wish("scenario")
-    if chosen := wish("chosen"):
+    scenario = selected("scenario")
+    if chosen := selected("chosen"):
         sources.insert(0, chosen_values(Path(chosen), algorithm, scenario))
     if scenario:
         sources.insert(0, parse_mapping(scenario_values(scenario), f"scenario={scenario}"))
-    sources.insert(0, preset_values(wish("preset", "paper") or "", algorithm))
+    preset = preset_values(selected("preset", "paper") or "", known_keys().items())
+    sources.insert(0, parse_mapping(preset, "preset"))
     merged = OmegaConf.structured(Config)
     for source in sources:
         for name, value in flatten(OmegaConf.to_container(source)):  # type: ignore[arg-type]
@@ -170,7 +173,7 @@ def from_given(given: DictConfig) -> Config:
 
 def point_values(point: str) -> DictConfig:
     try:
-        return refuse_sources(parse_words(shlex.split(point)), f"point={point}")
+        return refuse_sources(parse_arguments(shlex.split(point)), f"point={point}")
     except ValueError as error:
         raise error if isinstance(error, UserError) else UserError(f"point={point} cannot be read: {error}") from None
 

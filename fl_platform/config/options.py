@@ -18,12 +18,18 @@ def option(
     at_most: float | None = None,
     below: float | None = None,
     grid: tuple[Any, ...] | None = None,
+    when: tuple[str, *tuple[Any, ...]] | None = None,
+    presets: Mapping[str, Any] | None = None,
+    is_device: bool = False,
     identity: bool = True,
 ) -> Any:
-    """A dataclass field that documents and checks itself.
+    """Declare a dataclass field that documents and checks itself.
 
-    ``identity=False`` marks what says where or how a run is carried out, not which experiment it is:
-    such keys do not enter the run id.
+    ``grid`` holds the values the paper tunes over. ``when=(key, value, ...)`` says that the option has an effect only
+    while the option with that full dotted key has one of these values. ``presets`` maps a preset's name to the value
+    the option has under it. ``is_device`` marks the name of a torch device, looked for before a run starts.
+    ``identity=False`` marks what says where or how a run is carried out, not which experiment it is: such options do
+    not enter the run id.
     """
     metadata = {
         "help": help,
@@ -33,6 +39,9 @@ def option(
         "at_most": at_most,
         "below": below,
         "grid": grid,
+        "when": when,
+        "presets": presets or {},
+        "is_device": is_device,
         "identity": identity,
     }
     if isinstance(default, list | dict):
@@ -50,8 +59,10 @@ def default_of(field: "dataclasses.Field[Any]") -> Any:
 
 
 def walk(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]"]]:
-    """Every option of a nested dataclass as (dotted key, field)."""
+    """Yield every option of a nested dataclass as (dotted key, field); fields that are not arguments are no options."""
     for field in dataclasses.fields(kind):
+        if not field.init:
+            continue
         nested = default_of(field)
         if dataclasses.is_dataclass(nested):
             yield from walk(type(nested), f"{prefix}{field.name}.")
@@ -77,6 +88,27 @@ def allowed(field: "dataclasses.Field[Any]") -> str:
         if field.metadata.get(name) is not None
     ]
     return " and ".join(bounds)
+
+
+def condition(field: "dataclasses.Field[Any]") -> str:
+    """Return when the option has an effect, such as ``only with data.partition=shards``; empty: always."""
+    if not field.metadata.get("when"):
+        return ""
+    key, *values = field.metadata["when"]
+    return f"only with {key}={' | '.join(map(str, values))}"
+
+
+def has_effect(field: "dataclasses.Field[Any]", values: Mapping[str, Any]) -> bool:
+    """Return whether the option's condition holds among all values, given by dotted key."""
+    if not field.metadata.get("when"):
+        return True
+    key, *wanted = field.metadata["when"]
+    return values.get(key) in wanted
+
+
+def enters_identity(field: "dataclasses.Field[Any]") -> bool:
+    """Return whether the option says which experiment a run is."""
+    return bool(field.metadata.get("identity", True))
 
 
 def check_value(key: str, value: Any, field: "dataclasses.Field[Any]") -> None:

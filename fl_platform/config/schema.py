@@ -1,7 +1,7 @@
 """The one place where defaults live: what a run is, as nested dataclasses of documented options.
 
-``compose`` merges presets, YAML files and ``key=value`` words into a ``Config`` and refuses what it does not
-know. Keys left at ``null`` follow the data set and are filled in by ``experiment.resolve``.
+``compose`` merges presets, YAML files and ``key=value`` arguments into a ``Config`` and refuses what it does not
+know. Keys left at ``null`` follow the data set and are filled in by ``resolve``.
 """
 
 import dataclasses
@@ -20,9 +20,15 @@ class DataConfig:
         "dirichlet", "how training data is dealt to workers", choices=("dirichlet", "iid", "shards")
     )
     dirichlet_omega: float = option(
-        0.1, "Dirichlet concentration; smaller is more skewed", above=0, grid=(1.0, 0.1, 0.01)
+        0.1,
+        "Dirichlet concentration; smaller is more skewed",
+        above=0,
+        grid=(1.0, 0.1, 0.01),
+        when=("data.partition", "dirichlet"),
     )
-    shards_per_worker: int = option(2, "label-sorted shards each worker gets under partition=shards", at_least=1)
+    shards_per_worker: int = option(
+        2, "label-sorted shards each worker gets", at_least=1, when=("data.partition", "shards")
+    )
     validation_fraction: float = option(
         0.0, "share of the training data held out and evaluated instead of the test set", at_least=0, below=1
     )
@@ -39,12 +45,22 @@ class ModelConfig:
 @dataclass
 class AvailabilityConfig:
     name: str = option("always", "who answers when sampled", choices=("always", "bernoulli", "markov"))
-    failure_probability: float = option(0.1, "bernoulli: a sampled worker fails to report", at_least=0, at_most=1)
+    failure_probability: float = option(
+        0.1, "a sampled worker fails to report", at_least=0, at_most=1, when=("availability.name", "bernoulli")
+    )
     leave_probability: float = option(
-        0.1, "markov: an online worker goes offline before a round", at_least=0, at_most=1
+        0.1,
+        "an online worker goes offline before a round",
+        at_least=0,
+        at_most=1,
+        when=("availability.name", "markov"),
     )
     return_probability: float = option(
-        0.5, "markov: an offline worker comes back before a round", at_least=0, at_most=1
+        0.5,
+        "an offline worker comes back before a round",
+        at_least=0,
+        at_most=1,
+        when=("availability.name", "markov"),
     )
 
 
@@ -83,37 +99,18 @@ class OutputConfig:
 
 
 @dataclass
-class QPConfig:
-    solver: str = option(
-        "exact", "projection solver of the GradMA family", choices=("exact", "cvxpylayers", "clarabel")
-    )
-    scope: str = option(
-        "global", "one projection of the whole vector, or one per named tensor", choices=("global", "tensor")
-    )
-    worker_margin: float = option(0.0, "rho_l: anchors are met with <v, a> >= rho |p| |a|", at_least=0, below=1)
-    server_margin: float = option(0.0, "rho_g: the same on the server", at_least=0, below=1)
-    drop_threshold: float = option(
-        0.0,
-        "delta: server anchors shorter than this share of the longest are dropped; 0 is the paper",
-        at_least=0,
-        below=1,
-    )
-
-
-@dataclass
-class MemoryConfig:
-    policy: str = option("least_frequent", "which slot makes room; see `list policies`")
-    device: str | None = option(None, "where the gradient memory lives; null: the training device", identity=False)
-    shard: bool = option(False, "with several ranks, each keeps its share of the coordinates", identity=False)
-
-
-@dataclass
 class FaultsConfig:
     kind: str = option(
         "none", "what a faulty worker's update becomes", choices=("none", "nan", "zeros", "sign_flip", "huge")
     )
-    probability: float = option(0.1, "share of reporting workers that are faulty in a round", at_least=0, at_most=1)
-    scale: float = option(1e6, "kind=huge: the update is multiplied by it")
+    probability: float = option(
+        0.1,
+        "share of reporting workers that are faulty in a round",
+        at_least=0,
+        at_most=1,
+        when=("faults.kind", "nan", "zeros", "sign_flip", "huge"),
+    )
+    scale: float = option(1e6, "the update is multiplied by it", when=("faults.kind", "huge"))
     reject_nonfinite: bool = option(
         False, "leave out workers whose update is not finite instead of ending the run as diverged"
     )
@@ -122,7 +119,7 @@ class FaultsConfig:
 @dataclass
 class StateConfig:
     device: str | None = option(
-        None, "where per-worker state lives between rounds; null: the training device", identity=False
+        None, "where per-worker state lives between rounds; null: the training device", is_device=True, identity=False
     )
 
 
@@ -142,7 +139,7 @@ class Config:
         None, "YAML of hyper-parameters chosen per algorithm and scenario; see `sweep best`", identity=False
     )
     point: str | None = option(
-        None, "further key=value words, so that a sweep can range over what is not a full product", identity=False
+        None, "further key=value arguments, so that a sweep can range over what is not a full product", identity=False
     )
     plugins: list[str] = option(
         [], "modules to import first; they may register algorithms, models and data sets", identity=False
@@ -158,7 +155,10 @@ class Config:
     local_lr: float = option(0.1, "eta_l", above=0, grid=(0.001, 0.01, 0.1))
     server_lr: float = option(1.0, "eta_g", above=0, grid=(0.1, 1.0, 10.0))
     aggregation: str = option(
-        "uniform", "weights of the updates: 1/S, or by the workers' sample counts", choices=("uniform", "samples")
+        "uniform",
+        "weights of the updates: 1/S, or by the workers' sample counts",
+        choices=("uniform", "samples"),
+        presets={"released": "samples"},
     )
     buffers: str = option(
         "average",
@@ -169,8 +169,6 @@ class Config:
         {"name": "fedavg"}, "algorithm.name and that algorithm's own fields; see `list algorithms`"
     )
     availability: AvailabilityConfig = group(AvailabilityConfig, "which sampled workers report")
-    qp: QPConfig = group(QPConfig, "projection of the GradMA family")
-    memory: MemoryConfig = group(MemoryConfig, "gradient memory of GradMA and GradMA-S")
     state: StateConfig = group(StateConfig, "per-worker state")
     faults: FaultsConfig = group(FaultsConfig, "faulty workers")
     evaluation: EvaluationConfig = group(EvaluationConfig, "evaluation of the global model")
@@ -201,24 +199,12 @@ class Config:
 OPEN_GROUPS = ("algorithm", "trainer", "model.options")
 """Groups whose keys this file does not know: the algorithm, Lightning and the user's model check them."""
 
-PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
-    "paper": (
-        "the paper's text: 1/S weights, one QP over the whole vector, x_{-1} = the worker's last local model",
-        {
-            "aggregation": "uniform",
-            "qp": {"scope": "global"},
-            "algorithm": {"gradma": {"previous_model": "last_local"}},
-        },
-    ),
-    "released": (
-        "the authors' code: sample weights, one QP per named tensor, x_{-1} = x_t in the joint algorithm",
-        {"aggregation": "samples", "qp": {"scope": "tensor"}, "algorithm": {"gradma": {"previous_model": "global"}}},
-    ),
-}
-"""Name -> (description, ordinary keys). ``algorithm`` holds fields by algorithm name."""
+PLACEMENT_FIELDS = ("algorithm.memory_device", "algorithm.memory_shard")
+"""The fields of algorithms that do not enter a run id, for readers of runs, which do not import the algorithms."""
 
 
 def known_keys() -> dict[str, "dataclasses.Field[Any]"]:
+    """Return every option of ``Config`` by dotted key."""
     return dict(walk(Config))
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import platformdirs
 
+from fl_platform.config.registry import DATASETS
 from fl_platform.data import readers
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.tiny_imagenet import read_tiny_imagenet
-from fl_platform.errors import UserError, unknown_name
+from fl_platform.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,20 @@ class Dataset:
     targets: tuple[float, ...] = ()
 
 
-_DATASETS: dict[str, Dataset] = {}
-
-
 def register(dataset: Dataset) -> None:
-    if dataset.name in _DATASETS:
-        raise UserError(f"data set '{dataset.name}' is registered twice; choose another name")
-    _DATASETS[dataset.name] = dataset
+    """Make a data set available under its name; UserError for a name that is taken."""
+    DATASETS.add(dataset.name, dataset)
 
 
 def names() -> list[str]:
-    return sorted(_DATASETS)
+    """Return the names of all registered data sets."""
+    return DATASETS.names()
 
 
 def get(name: str) -> Dataset:
-    if name not in _DATASETS:
-        raise unknown_name("data.name", name, _DATASETS)
-    return _DATASETS[name]
+    """Return the data set of this name; UserError where none is registered."""
+    dataset: Dataset = DATASETS.get(name)
+    return dataset
 
 
 def cache_directory() -> Path:

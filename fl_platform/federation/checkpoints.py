@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
+from fl_platform.config.migrate import upgraded
 from fl_platform.errors import UserError
 
 KEPT = 2
@@ -117,7 +118,7 @@ def check_valid(path: Path) -> Path:
 
 
 def saved_config(path: Path) -> dict[str, Any]:
-    """The configuration of the run that wrote a checkpoint."""
+    """The configuration of the run that wrote a checkpoint, with the keys of this version."""
     loaded = load(path, mmap=True)
     if not loaded.keys() >= PARTS or not has_sound_members(path):
         raise foreign(path)
@@ -127,7 +128,7 @@ def saved_config(path: Path) -> dict[str, Any]:
         config = None
     if not isinstance(config, dict):
         raise foreign(path)
-    return config
+    return upgraded(config)
 
 
 def load(path: Path, mmap: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Carry out one run: trainer, logger, checkpoints, result."""
+"""Carry out one run: Trainer, logger, checkpoints, result."""
 
 import contextlib
 import inspect
@@ -15,14 +15,16 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from fl_platform.config.schema import Config, to_dict
+from fl_platform.config.resolve import RunSpec, all_options
+from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.engines.ranks import Ranks
 from fl_platform.errors import UserError, did_you_mean
+from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint
-from fl_platform.federation.experiment import build, group_id, make_algorithm, run_id
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.runs import metrics
@@ -79,34 +81,39 @@ class Result:
         )
 
 
-def launch(config: Config, checkpoint: Path | None = None, should_stop: Callable[[], bool] | None = None) -> Result:
-    """Run a resolved configuration, from the start or a checkpoint, to its end or the round ``should_stop`` says so."""
+def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[[], bool] | None = None) -> Result:
+    """Carry out a run, from the start or a checkpoint, to its end or the round after which ``should_stop`` is true.
+
+    Returns how it ended. Raises UserError, before data is read or anything is opened, for what the Trainer, the
+    devices or ``output.dir`` do not allow; then for data and models that are refused.
+    """
+    config = spec.config
     torch.set_num_threads(1)  # until the engine says how the configured threads are used
     quieten_lightning()
     check_trainer_keys(config.trainer)
     check_devices(config)
-    make_trainer(config, None, [])  # what Lightning refuses is refused before anything is opened
-    identifier = run_id(config)
-    files = RunDirectory(Path(config.output.dir), identifier)
+    trainer = make_trainer(spec)
+    files = RunDirectory(spec.output, spec.run_id)
     check_writable(files.output, f"output.dir={files.output}")
-    module = build(config)
-    callbacks: list[L.Callback] = [make_algorithm(config), GracefulStop(should_stop)]
+    algorithm = make_algorithm(config)
+    module = build(config, algorithm)
+    callbacks: list[L.Callback] = [algorithm, GracefulStop(should_stop)]
     attempt, logger = files.attempts, None  # other ranks than the first write nothing
-    cure = "; what was saved stays, and --continue goes on from it"
-    with writing(f"output.dir={files.output}", cure), contextlib.ExitStack() as held:
+    hint = "; what was saved stays, and --continue goes on from it"
+    with writing(f"output.dir={files.output}", hint), contextlib.ExitStack() as held:
         if is_first_rank():
-            if checkpoint:
+            goes_on = checkpoint is not None and checkpoint.resolve().is_relative_to(files.attempts.resolve())
+            if checkpoint and goes_on:
                 attempt = checkpoint.parent.parent
                 held.enter_context(at_work(attempt))
-            logger = open_logger(config, identifier, group_id(config))
-            if not checkpoint:
+            logger = open_logger(spec)
+            if not goes_on:
                 attempt = files.start_attempt()
                 held.enter_context(at_work(attempt))
             files.write_config(to_dict(config))
             callbacks += [RowFile(attempt / "rounds.jsonl"), *([EarlierRounds(logger)] if logger else [])]
         callbacks.append(RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every))
-        trainer = make_trainer(config, logger, callbacks)
-        summary, directory = fit(trainer, module, logger, checkpoint)
+        summary, directory = fit(attach(trainer, logger, callbacks), module, spec, logger, checkpoint)
         if is_first_rank() and summary[metrics.STATUS] != "interrupted":
             files.complete(attempt, summary)
             if not config.checkpoint.keep_finished:
@@ -115,7 +122,7 @@ def launch(config: Config, checkpoint: Path | None = None, should_stop: Callable
 
 
 def fit(
-    trainer: L.Trainer, module: FederatedModule, logger: WandbLogger | None, checkpoint: Path | None
+    trainer: L.Trainer, module: FederatedModule, spec: RunSpec, logger: WandbLogger | None, checkpoint: Path | None
 ) -> tuple[dict[str, Any], Path | None]:
     """Train to the end; returns the summary and W&B's directory, whose log says how it ended whatever happens."""
     exit_code = 1
@@ -123,7 +130,7 @@ def fit(
     directory = None
     try:
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
-        summary = summarise(module, run_id(module.config))
+        summary = summarise(module, spec.run_id)
         exit_code = EXIT_CODES[summary[metrics.STATUS]]
         Ranks.leave()
     except SystemExit:  # how Lightning ends a run on the second Ctrl-C
@@ -155,21 +162,22 @@ def summarise(module: FederatedModule, identifier: str) -> dict[str, Any]:
     }
 
 
-def make_trainer(config: Config, logger: Any, callbacks: list[L.Callback]) -> L.Trainer:
+def make_trainer(spec: RunSpec) -> L.Trainer:
+    """Return the Trainer of a run, still without logger and callbacks; UserError for what Lightning refuses."""
+    config = spec.config
     arguments: dict[str, Any] = {
         "max_epochs": config.num_rounds,
-        "logger": logger or False,
-        "callbacks": callbacks,
+        "logger": False,
         "plugins": [AtomicCheckpointIO()],
         "default_root_dir": config.output.dir,
-        "enable_checkpointing": True,
+        "enable_checkpointing": False,  # Lightning's own: ``attach`` brings ours
         "enable_model_summary": False,
         "num_sanity_val_steps": 0,
         **device_arguments(config.device),
         **config.trainer,
     }
     if arguments.get("enable_progress_bar", True) and is_first_rank():
-        callbacks.append(RoundProgress(f"{config.algorithm['name']} on {config.data.name}"))
+        arguments["callbacks"] = [RoundProgress(spec.title)]
     try:
         return L.Trainer(**arguments)
     except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
@@ -177,6 +185,13 @@ def make_trainer(config: Config, logger: Any, callbacks: list[L.Callback]) -> L.
             " ".join(f"trainer.{name}={value}" for name, value in config.trainer.items()) or f"device={config.device}"
         )
         raise UserError(f"{given} is refused by Lightning: {' '.join(str(error).split())}") from None
+
+
+def attach(trainer: L.Trainer, logger: WandbLogger | None, callbacks: list[L.Callback]) -> L.Trainer:
+    """Return the Trainer with its logger and callbacks; those that save checkpoints run last."""
+    trainer.logger = logger
+    trainer.callbacks += sorted(callbacks, key=lambda callback: isinstance(callback, Checkpoint))  # type: ignore[attr-defined]
+    return trainer
 
 
 def device_arguments(device: str) -> dict[str, Any]:
@@ -202,9 +217,10 @@ def check_device(key: str, device: str, always: str) -> None:
 def check_devices(config: Config) -> None:
     """Refuse devices that are not there, before data is read."""
     device_arguments(config.device)
-    for key, device in (("state.device", config.state.device), ("memory.device", config.memory.device)):
-        if device is not None:
-            check_device(key, device, "null | cpu")
+    values = dict(flatten(to_dict(config)))
+    for key, option in all_options(config).items():
+        if option.metadata.get("is_device") and values[key] is not None:
+            check_device(key, values[key], "null | cpu")
 
 
 def check_trainer_keys(given: dict[str, Any]) -> None:

@@ -81,8 +81,6 @@ class FederatedModule(L.LightningModule):
             seed=self.config.seed,
             device=device,
             dtype=self.global_params.dtype,
-            qp=self.config.qp,
-            memory=self.config.memory,
         )
 
     def setup(self, stage: str) -> None:

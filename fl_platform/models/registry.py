@@ -2,42 +2,38 @@
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from fl_platform.errors import UserError, unknown_name
+from fl_platform.config.registry import MODELS, check_model_name
+from fl_platform.errors import UserError
 from fl_platform.models.head import add_projection_head
 from fl_platform.models.layers import Pass, adopt, running
 
 Shape = tuple[int, int, int]
 Builder = Callable[..., nn.Sequential]
 
-_architectures: dict[str, tuple[str, Builder]] = {}
-_with_width: set[str] = set()
+
+@dataclass(frozen=True)
+class Architecture:
+    """A registered model; only one that says ``has_width`` may be given a model.width."""
+
+    description: str
+    build: Builder
+    has_width: bool = False
 
 
 def architecture(name: str, description: str, has_width: bool = False) -> Callable[[Builder], Builder]:
-    """Register ``builder(shape, num_classes, norm, width)``, which returns a Sequential of named blocks.
-
-    Only a builder that says ``has_width`` may be given a model.width.
-    """
+    """Register ``builder(shape, num_classes, norm, width)``, which returns a Sequential of named blocks."""
 
     def register(builder: Builder) -> Builder:
-        if name in _architectures:
-            raise ValueError(f"a model named '{name}' is registered already")
-        _architectures[name] = (description, builder)
-        if has_width:
-            _with_width.add(name)
+        MODELS.add(name, Architecture(description, builder, has_width))
         return builder
 
     return register
-
-
-def names() -> dict[str, str]:
-    """Every registered architecture with its description."""
-    return {name: description for name, (description, _) in _architectures.items()}
 
 
 def build(
@@ -55,27 +51,27 @@ def build(
 
     ``projection_width`` asks for a projection head; the layers before it have the values they have without it.
     """
-    if width is not None and name not in _with_width:
-        raise UserError(
-            f"model.width={width} only applies to model.name={' | '.join(sorted(_with_width))}, not to {name}"
-        )
+    known: Architecture | None = MODELS.get(name) if name in MODELS else None
+    if width is not None and not (known and known.has_width):
+        wide = [other for other, entry in MODELS.items() if entry.has_width]
+        raise UserError(f"model.width={width} only applies to model.name={' | '.join(wide)}, not to {name}")
     with torch.random.fork_rng(devices=[]):
         if generator is not None:
             torch.set_rng_state(generator.get_state())
-        if name in _architectures:
+        if known:
             if options:
                 raise UserError(
                     f"model.options={dict(options)} only applies to a model given by its dotted path, "
                     f"not to model.name={name}"
                 )
-            module: nn.Module = _architectures[name][1](shape, num_classes, norm=norm, width=width)
+            module: nn.Module = known.build(shape, num_classes, norm=norm, width=width)
         else:
-            check_name(name)
+            check_model_name(name)
             module = imported(name, dict(options or {}))
         check_output(name, module, shape, num_classes)  # where lazy layers draw their values
         if projection_width is not None:
             give_head(name, module, shape, num_classes, projection_width)
-    if name not in _architectures:
+    if not known:
         check_draws(name, module, shape)
     return module
 
@@ -139,9 +135,3 @@ def check_draws(name: str, module: nn.Module, shape: Shape) -> None:
             raise UserError(
                 f"model.name={name} draws random numbers itself; use nn.Dropout layers, which workers can repeat"
             )
-
-
-def check_name(name: str) -> None:
-    """Raise UserError unless the name is registered or could be a dotted path."""
-    if name not in _architectures and not ("." in name and all(part.isidentifier() for part in name.split("."))):
-        raise unknown_name("model.name", name, _architectures)

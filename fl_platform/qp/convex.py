@@ -23,7 +23,8 @@ def _import(name: str) -> Any:
     except ImportError as error:
         package = name.partition(".")[0]
         raise UserError(
-            f"qp.solver needs the package {package} ({error}); pip install {package}, or use qp.solver=exact"
+            f"algorithm.qp.solver needs the package {package} ({error}); pip install {package}, "
+            "or use algorithm.qp.solver=exact"
         ) from None
 
 

@@ -50,7 +50,7 @@ def solve(
 
 def check_options(margin: float, drop_threshold: float, solver: str, on_failure: str) -> None:
     if solver not in SOLVERS:
-        raise unknown_name("qp.solver", solver, SOLVERS)
+        raise unknown_name("algorithm.qp.solver", solver, SOLVERS)
     if not 0 <= margin < 1:
         raise UserError(f"margin={margin} is not allowed; it must be >= 0 and < 1")
     if not 0 <= drop_threshold < 1:

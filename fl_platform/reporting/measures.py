@@ -7,7 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fl_platform.config.schema import known_keys
+from fl_platform.config.options import enters_identity
+from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys
 from fl_platform.errors import UserError
 from fl_platform.paper.style import Scenario, algorithm_order, normal
 from fl_platform.reporting.statistics import Numbers
@@ -139,7 +140,7 @@ def _mean_top(rows: dict[int, Any], top: dict[Any, float]) -> float:
 
 def _identity_columns(rows: pd.DataFrame) -> list[str]:
     """Configuration keys that say which experiment a run is, without the seed and what follows from the run itself."""
-    aside = {key for key, option in known_keys().items() if not option.metadata.get("identity", True)} | {"seed"}
+    aside = {key for key, option in known_keys().items() if not enters_identity(option)} | {"seed", *PLACEMENT_FIELDS}
     names = [name for name in rows.columns if name.startswith("config.") and not name.startswith("config.run.")]
     return [name for name in names if name.removeprefix("config.") not in aside]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fl_platform.config.migrate import upgraded
 from fl_platform.runs import wandb_file
 from fl_platform.runs.wandb_file import LoggedRun
 
@@ -95,4 +96,5 @@ def from_values(values: dict[str, object], history: pa.Table) -> LoggedRun:
             raise ValueError(f"{name} is not a {kind}")
     for name in ("tags", "warnings"):
         values[name] = tuple(map(str, values[name]))  # type: ignore[call-overload]
+    values["config"] = upgraded(values["config"])  # type: ignore[arg-type]
     return LoggedRun(**values, history=history)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fl_platform.runs import metrics, liveness
+from fl_platform.config.migrate import MOVED
 from fl_platform.config.schema import flatten
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.runs import archive, cache
@@ -235,7 +236,8 @@ def _leaf(value: Any) -> Any:
 
 
 def config_column(runs: Runs, key: str, where: str) -> str:
-    """The column of a configuration key, or a UserError that names the nearest known key."""
+    """The column of a configuration key, or of an earlier name of it; UserError that names the nearest known key."""
+    key = MOVED.get(key, key)
     if f"config.{key}" not in runs.runs.columns:
         known = runs.config_keys()
         hint = did_you_mean(key, known) or f"; known: {', '.join(known)}"

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from fl_platform.runs import metrics
+from fl_platform.config.migrate import upgraded
 from fl_platform.config.schema import flatten
 from fl_platform.runs.rows import RowReader
 from fl_platform.dashboard.sweeps import TrialOfRun
@@ -75,7 +76,7 @@ class RunFiles:
             self._started = path.stat().st_mtime
         except (OSError, ValueError, yaml.YAMLError, RecursionError):
             return False
-        self._config = loaded if isinstance(loaded, dict) else {}
+        self._config = upgraded(loaded) if isinstance(loaded, dict) else {}
         return True
 
     def _read_result(self) -> bool:

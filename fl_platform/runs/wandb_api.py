@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fl_platform.config.migrate import upgraded
 from fl_platform.errors import UserError
 from fl_platform.runs.wandb_file import LoggedRun, to_column
 
@@ -46,7 +47,7 @@ def _logged(run: Any, address: str) -> LoggedRun:
         tags=tuple(run.tags or ()),
         started=float(calendar.timegm(time.strptime(run.created_at[:19], "%Y-%m-%dT%H:%M:%S"))),
         exit_code={"running": None, "finished": 0}.get(run.state, 1),
-        config={name: value for name, value in run.config.items() if name != "_wandb"},
+        config=upgraded({name: value for name, value in run.config.items() if name != "_wandb"}),
         summary=_finite_names(dict(run.summary)),
         history=pa.table({name: to_column(row.get(name) for row in rows) for name in names}),
         status=_STATUS.get(run.state, "crashed"),

@@ -16,6 +16,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from fl_platform.config.migrate import upgraded
 from fl_platform.errors import UserError
 
 _MAGIC = b":W&B"
@@ -134,6 +135,7 @@ def read(path: Path) -> LoggedRun:
     history = _columns(rows, damage)
     values = {"config": _nested(config, damage), "summary": _nested(summary, damage), "history": history}
     values["config"].pop("_wandb", None)
+    values["config"] = upgraded(values["config"])
     header.setdefault("run_id", path.stem.removeprefix("run-"))
     return LoggedRun(
         source=str(path), **header, **values, warnings=tuple(f"{path}: {text}" for text in _counted(damage))

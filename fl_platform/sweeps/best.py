@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 
 from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.errors import UserError
-from fl_platform.federation.experiment import group_id
 from fl_platform.paper.scenarios import scenario_values
 from fl_platform.runs.writing import write_atomically
 from fl_platform.sweeps.definition import Sweep
@@ -54,7 +53,7 @@ def choose(
     finished = [(entry, trial) for entry, trial in trials if entry.state == "finished"]
     if not finished:
         raise UserError(f"{directory} has no finished trial to choose from; `sweep run` or `sweep status` says why")
-    split = evaluated_split([trial.config for _, trial in finished], select_on)
+    split = evaluated_split([trial.spec.config for _, trial in finished], select_on)
     outcomes: defaultdict[Place, Counter[str]] = defaultdict(Counter)
     for entry, trial in trials:
         outcomes[trial.place][entry.state] += 1
@@ -89,9 +88,9 @@ def collect(finished: list[tuple[Entry, Trial]], by: str) -> dict[Place, list[Po
             known = sorted(key for key, found in entry.summary.items() if isinstance(found, int | float))
             raise UserError(f"--by {by}: run {entry.run_id} has no such figure; it has {', '.join(known)}")
         if math.isfinite(value):
-            point = points.setdefault(trial.place, {}).setdefault(group_id(trial.config), Point(trial))
+            point = points.setdefault(trial.place, {}).setdefault(trial.spec.group_id, Point(trial))
             point.values.append(float(value))
-            point.seeds.append(trial.config.seed)
+            point.seeds.append(trial.spec.config.seed)
     return {place: list(groups.values()) for place, groups in points.items()}
 
 
@@ -125,7 +124,7 @@ def varied(sweep: Sweep, trial: Trial) -> list[str]:
 
 
 def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[str]) -> dict[str, Any]:
-    resolved = dict(flatten(to_dict(best.trial.config)))
+    resolved = dict(flatten(to_dict(best.trial.spec.config)))
     keys = OmegaConf.create()
     for key in varied(sweep, best.trial):
         if key in resolved:
@@ -134,14 +133,14 @@ def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[str]) -> 
         "keys": OmegaConf.to_container(keys),
         "value": best.mean,
         "seeds": sorted(best.seeds),
-        "run": best.trial.run_id,
+        "run": best.trial.spec.run_id,
         "points_tried": points,
         **{state: outcomes[state] for state in ("failed", "diverged", "stopped") if outcomes[state]},
     }
 
 
 def provenance(sweep: Sweep, finished: list[tuple[Entry, Trial]], by: str, split: str, sign: int) -> dict[str, Any]:
-    configs = [trial.config for _, trial in finished]
+    configs = [trial.spec.config for _, trial in finished]
     return {
         "sweep": sweep.identifier,
         "overrides": list(sweep.overrides),

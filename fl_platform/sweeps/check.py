@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform.config.compose import check_key, compose, read_yaml
+from fl_platform.config.resolve import resolve
 from fl_platform.errors import UserError, did_you_mean
-from fl_platform.federation.experiment import resolve
 from fl_platform.runs import metrics
 from fl_platform.sweeps.definition import METHODS, Sweep, read_sweep
 from fl_platform.sweeps.engine import HyperParameter, SchemaError, validator
 from fl_platform.sweeps.proposals import engine_config, grid, grid_size, limit, propose, values_of
 from fl_platform.sweeps.trials import plan
-from fl_platform.sweeps.words import run_words
+from fl_platform.sweeps.words import run_arguments
 
 FULL_GRID = 400
 """Grids of up to so many points are resolved point by point, larger ones until every value has occurred."""
@@ -152,7 +152,7 @@ def content_problems(sweep: Sweep) -> Iterator[str]:
         except UserError as error:
             yield f"parameters: {error}"
     try:
-        run_words(sweep.command, str(sweep.source))
+        run_arguments(sweep.command, str(sweep.source))
     except UserError as error:
         yield str(error).removeprefix(f"{sweep.source}: ")
     if not any(part in ("${args}", "${args_no_hyphens}") for part in sweep.command):
@@ -193,7 +193,7 @@ def resolve_points(sweep: Sweep, points: list[dict[str, Any]]) -> tuple[set[str]
     problems: dict[str, None] = {}
     for number, params in enumerate(points):
         try:
-            run_ids.add(plan(sweep, sweep.directory, number, params).run_id)
+            run_ids.add(plan(sweep, sweep.directory, number, params).spec.run_id)
         except UserError as error:
             problems[f"{sweep.source}: {error}"] = None
     return run_ids, list(problems)

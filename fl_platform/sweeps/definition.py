@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from fl_platform.config.compose import parse_word, read_yaml
+from fl_platform.config.compose import parse_argument, read_yaml
 from fl_platform.config.schema import OutputConfig
 from fl_platform.errors import UserError
 from fl_platform.runs.writing import write_atomically, writing
@@ -45,7 +45,7 @@ class Sweep:
         """What the launch's words leave of the parameters, by dotted key: W&B's engine drops or repeats nested ones."""
         specs = flat_parameters(self.config["parameters"])
         for word in self.overrides:
-            key, value = parse_word(word)
+            key, value = parse_argument(word)
             if key in specs:
                 specs[key] = {"values": value} if self.selects(word) else {"value": value}
         return specs
@@ -57,7 +57,7 @@ class Sweep:
 
     def selects(self, word: str) -> bool:
         """Whether a word of the launch leaves some of the values of a swept key, not one value."""
-        key, kept = parse_word(word)
+        key, kept = parse_argument(word)
         spec = flat_parameters(self.config["parameters"]).get(key)
         values = spec.get("values") if isinstance(spec, dict) else None
         if (

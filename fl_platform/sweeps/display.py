@@ -52,9 +52,13 @@ class LiveDisplay(Display):
         table = Table("trial", "run", "round", "accuracy", "best", "point", box=None)
         for trial, row in running:
             figures = [f"{row[key]:.4f}" if key in row else "" for key in (metrics.TEST_ACCURACY, metrics.TOP_ACCURACY)]
-            rounds = f"{row.get(metrics.ROUND, 0)}/{trial.config.num_rounds}"
+            rounds = f"{row.get(metrics.ROUND, 0)}/{trial.spec.config.num_rounds}"
             table.add_row(
-                str(trial.number), trial.run_id, rounds, *figures, Text(trial.label, overflow="ellipsis", no_wrap=True)
+                str(trial.number),
+                trial.spec.run_id,
+                rounds,
+                *figures,
+                Text(trial.label, overflow="ellipsis", no_wrap=True),
             )
         bar = ProgressBar(total=max(1, status.total), completed=status.done, width=60)
         whole = Table.grid()

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from fl_platform.algorithms import base
+from fl_platform.config.options import walk
 from fl_platform.config.schema import known_keys
 from fl_platform.paper.scenarios import scenarios
 from fl_platform.runs import metrics
@@ -118,9 +119,9 @@ def grid_points(algorithm: str) -> list[str]:
     """Appendix B's grid of one algorithm: both rates and the fields that declare a grid; the rest has its default."""
     options = known_keys()
     axes: dict[str, tuple[Any, ...]] = {key: options[key].metadata["grid"] for key in ("local_lr", "server_lr")}
-    for field in base.hyper_parameters(base.get(algorithm)):
+    for name, field in walk(base.get(algorithm)):
         if field.metadata.get("grid"):
-            axes[f"algorithm.{field.name}"] = field.metadata["grid"]
+            axes[f"algorithm.{name}"] = field.metadata["grid"]
     axes |= {key: (value,) for key, value in FIXED.get(algorithm, {}).items()}
     words = [[f"{key}={value}" for value in listed] for key, listed in axes.items()]
     return [" ".join([f"algorithm.name={algorithm}", *point]) for point in itertools.product(*words)]
@@ -236,7 +237,7 @@ def ablations() -> Iterator[Plan]:
             f"fig_memory_{dataset}", dataset, feeds, {"algorithm.memory_size": values(*MEMORY_SIZES)}, with_ten
         )
     policies = {
-        "memory.policy": values("least_frequent", "least_recent", "fifo", "reservoir", "most_redundant"),
+        "algorithm.memory_policy": values("least_frequent", "least_recent", "fifo", "reservoir", "most_redundant"),
         "algorithm.memory_size": values(20),
     }
     feeds = "Figure: GradMA-S with m = 20 under five rules for which slot makes room, MNIST, S = 10."
@@ -249,9 +250,9 @@ def variants() -> Plan:
     """Both presets at two local rates and two momentum decays, then each of their differences alone."""
     differences = {
         "weights": "aggregation=samples",
-        "scope": "qp.scope=tensor",
+        "scope": "algorithm.qp.scope=tensor",
         "previous": "algorithm.previous_model=global",
-        "threshold": "qp.drop_threshold=0.001",
+        "threshold": "algorithm.qp.drop_threshold=0.001",
     }
     applies = {
         "fedavg": ("weights",),

@@ -126,14 +126,16 @@ class Launcher:
             return True
         self.running[trial.number] = running
         again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
-        self.display.say(f"trial {trial.number} starts as run {trial.run_id}{again}: {trial.label}")
+        self.display.say(f"trial {trial.number} starts as run {trial.spec.run_id}{again}: {trial.label}")
         running.pid = self.pool.start(trial, environment(self.sweep, trial))
         if running.pid:
-            self.ledger.record(trial.number, "started", run_id=trial.run_id, attempt=entry.attempt, pid=running.pid)
+            self.ledger.record(
+                trial.number, "started", run_id=trial.spec.run_id, attempt=entry.attempt, pid=running.pid
+            )
         return True
 
     def _identify(self, entry: Entry) -> str:
-        return self._trial(entry).run_id
+        return self._trial(entry).spec.run_id
 
     def _propose(self, number: int, entries: list[Entry]) -> dict[str, Any]:
         return propose(
@@ -158,7 +160,7 @@ class Launcher:
         data = {"summary": outcome.summary, "message": outcome.message}
         trial = running.trial
         self.ledger.record(
-            trial.number, outcome.state, run_id=trial.run_id, attempt=running.attempt, pid=running.pid, data=data
+            trial.number, outcome.state, run_id=trial.spec.run_id, attempt=running.attempt, pid=running.pid, data=data
         )
         why = f": {outcome.message}" if outcome.message else ""
         self.display.say(f"trial {trial.number} {outcome.state}{self._figure(outcome.summary)}{why}")

@@ -127,7 +127,7 @@ class InProcessPool:
         own = {name: value for name, value in variables.items() if name.startswith("WANDB_")}
         earlier = {name: os.environ[name] for name in own if name in os.environ}
         os.environ.update(own)
-        if trial.config.tracking.mode != "disabled":
+        if trial.spec.config.tracking.mode != "disabled":
             self._forget_wandb()
         trial.log.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -137,7 +137,7 @@ class InProcessPool:
             for name in own:
                 del os.environ[name]
             os.environ.update(earlier)
-            if trial.config.tracking.mode != "disabled":
+            if trial.spec.config.tracking.mode != "disabled":
                 self._forget_wandb()  # or it would look for this trial's parameters in whatever is run next
         return 0
 
@@ -148,7 +148,7 @@ class InProcessPool:
         try:
             checkpoint = trial.files.newest_checkpoint() if trial.files.result() is None else None
             self._is_to_stop = False
-            return launch(trial.config, checkpoint, self._after_round).exit_code
+            return launch(trial.spec, checkpoint, self._after_round).exit_code
         except Exception as error:
             if is_full(str(error)):
                 raise

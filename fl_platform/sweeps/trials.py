@@ -1,4 +1,4 @@
-"""From a proposal to a trial: its words, its configuration, its run id; and how a trial ended."""
+"""From a proposal to a trial: its command and its run; and how a trial ended."""
 
 import contextlib
 import io
@@ -9,14 +9,12 @@ from typing import Any
 
 import yaml
 
-from fl_platform.config.compose import compose
-from fl_platform.config.schema import Config
-from fl_platform.federation.experiment import resolve, run_id
+from fl_platform.config.resolve import RunSpec
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.writing import is_full, write_atomically
 from fl_platform.sweeps.definition import Sweep
-from fl_platform.sweeps.words import expand, run_words
+from fl_platform.sweeps.words import expand, run_arguments
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -35,8 +33,7 @@ class Trial:
     number: int
     params: dict[str, Any]
     command: list[str]
-    config: Config
-    run_id: str
+    spec: RunSpec
     skip_finished: bool
     notices: tuple[str, ...]
     directory: Path
@@ -44,16 +41,16 @@ class Trial:
 
     @property
     def files(self) -> RunDirectory:
-        return RunDirectory(Path(self.config.output.dir), self.run_id)
+        return RunDirectory(self.spec.output, self.spec.run_id)
 
     @property
     def place(self) -> tuple[str | None, str]:
         """(scenario, algorithm): what a point of a tuning sweep competes within."""
-        return self.config.scenario, str(self.config.algorithm["name"])
+        return self.spec.config.scenario, self.spec.algorithm
 
     @property
     def log(self) -> Path:
-        return self.directory / "logs" / f"{self.number:05d}-{self.run_id}.log"
+        return self.directory / "logs" / f"{self.number:05d}-{self.spec.run_id}.log"
 
 
 def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> Trial:
@@ -61,14 +58,14 @@ def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> 
     json_file = directory / "params" / f"{number:05d}.json"
     program = str(sweep.config.get("program", ""))
     command = [*expand(sweep.command, params, program=program, json_file=str(json_file)), *launch_words(sweep)]
-    words = run_words(command, str(sweep.source))
-    spoken = io.StringIO()
-    with contextlib.redirect_stderr(spoken):
-        config = resolve(compose(words.keys, words.files), drop_unused=words.drop_unused)
-    notices = tuple(spoken.getvalue().splitlines())
+    arguments = run_arguments(command, str(sweep.source))
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed):
+        spec = arguments.spec()
+    notices = tuple(printed.getvalue().splitlines())
     varied = {key: value for key, value in params.items() if "value" not in sweep.parameters.get(key, {})}
     label = " ".join(str(value) if key == "point" else f"{key}={value}" for key, value in varied.items())
-    return Trial(number, params, command, config, run_id(config), words.skip_finished, notices, directory, label)
+    return Trial(number, params, command, spec, arguments.skip_finished, notices, directory, label)
 
 
 def launch_words(sweep: Sweep) -> list[str]:
@@ -86,14 +83,14 @@ def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
     write_atomically(
         path, yaml.safe_dump({"wandb_version": 1, **{key: {"value": value} for key, value in trial.params.items()}})
     )
-    tracking = trial.config.tracking
+    tracking = trial.spec.config.tracking
     return {
         "WANDB_SWEEP_ID": sweep.identifier,
-        "WANDB_RUN_ID": trial.run_id,
+        "WANDB_RUN_ID": trial.spec.run_id,
         "WANDB_PROJECT": tracking.project,  # within a sweep W&B takes neither these nor the id from the program
         **({"WANDB_ENTITY": tracking.entity} if tracking.entity else {}),
         "WANDB_SWEEP_PARAM_PATH": str(path.resolve()),
-        **dict.fromkeys(THREAD_VARIABLES, str(trial.config.threads)),
+        **dict.fromkeys(THREAD_VARIABLES, str(trial.spec.config.threads)),
     }
 
 

@@ -5,10 +5,10 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fl_platform.config.arguments import RunArguments, parse_command
 from fl_platform.errors import UserError
 
 _ENVIRONMENT_VARIABLE = re.compile(r"\$\{envvar:([A-Z0-9_]*)\}")
@@ -51,33 +51,24 @@ def expand(
     return expanded
 
 
-@dataclass(frozen=True)
-class RunWords:
-    """What ``fl_platform run`` gets: keys, configuration files, and the flags that matter to a launcher."""
+def run_arguments(command: list[str], source: str) -> RunArguments:
+    """Return the arguments of ``fl_platform run`` in an expanded command, as ``run`` will read them.
 
-    keys: list[str]
-    files: list[Path]
-    drop_unused: bool
-    skip_finished: bool
-
-
-def run_words(command: list[str], source: str) -> RunWords:
-    """The arguments of ``fl_platform run`` in an expanded command; nothing else can be a trial here."""
+    Raises UserError for any other program, for what ``run`` would refuse, and for ``--resume``: ``--continue`` is what
+    a trial that is started again needs.
+    """
     start = next(
         (place + 1 for place in range(1, len(command)) if command[place] == "run" and is_ours(command[place - 1])), None
     )
     if start is None:
         raise UserError(f"{source}: command={shlex.join(command)} does not call `fl_platform run`; allowed: {EXAMPLE}")
-    keys, files, flags = [], [], set()
-    words = iter(command[start:])
-    for word in words:
-        if word.startswith("--config"):
-            files.append(Path(word.partition("=")[2] or next(words, "")))
-        elif word.startswith("-") and "=" not in word:
-            flags.add(word)
-        else:
-            keys.append(word)
-    return RunWords(keys, files, "--drop-unused" in flags, "--skip-finished" in flags)
+    try:
+        arguments = parse_command(command[start:])
+    except UserError as error:
+        raise UserError(f"{source}: command={shlex.join(command)} is refused by `fl_platform run`: {error}") from None
+    if arguments.resume is not None:
+        raise UserError(f"{source}: command has --resume {arguments.resume}; a trial goes on with --continue")
+    return arguments
 
 
 def is_ours(word: str) -> bool:

@@ -12,7 +12,8 @@ import wandb
 from lightning.pytorch.loggers import WandbLogger
 from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
 
-from fl_platform.config.schema import Config, to_dict
+from fl_platform.config.resolve import RunSpec
+from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
 from fl_platform.runs import metrics, wandb_file
 from fl_platform.tracking.identity import provenance
@@ -21,12 +22,12 @@ MOST_SECONDS_TO_WRITE = 10.0
 NO_ROOM = 1 << 16  # bytes: on a full disk the end is never written
 
 
-def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
-    """The logger of a run, or None for tracking.mode=disabled.
+def open_logger(spec: RunSpec) -> WandbLogger | None:
+    """Return the logger of a run, or None for tracking.mode=disabled; UserError where W&B refuses.
 
     Under ``wandb agent`` the run id is the agent's; ours is in the config as ``run.id`` either way.
     """
-    tracking = config.tracking
+    config, tracking = spec.config, spec.config.tracking
     if tracking.mode == "disabled":
         return None
     if tracking.mode == "online" and not logged_in():
@@ -35,22 +36,22 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
             "run `wandb login` or set WANDB_API_KEY, or use tracking.mode=offline"
         )
     logging.raiseExceptions = False  # on a full disk W&B's debug log would print a traceback a line
-    Path(config.output.dir).mkdir(parents=True, exist_ok=True)
+    spec.output.mkdir(parents=True, exist_ok=True)
     offline = tracking.mode == "offline"
-    wandb_id = os.environ.get("WANDB_RUN_ID", run_id)
+    wandb_id = os.environ.get("WANDB_RUN_ID", spec.run_id)
     try:
         # not by WandbLogger, which passes a setting that wandb warns of and makes trainer/global_step the x axis
         run = wandb.init(
             project=tracking.project,
             entity=tracking.entity,
-            name=f"{config.algorithm['name']}-{config.data.name}-seed{config.seed}-{run_id}",
+            name=spec.name,
             id=wandb_id,
             resume="allow",
-            dir=str(Path(config.output.dir).absolute()),  # W&B's service may have been started in another directory
+            dir=str(spec.output.absolute()),  # W&B's service may have been started in another directory
             mode="offline" if offline else "online",
-            group=tracking.group or group,
-            tags=[config.algorithm["name"], config.data.name, *tracking.tags],
-            config={**to_dict(config), "run": {"id": run_id, "group": group, **provenance()}},
+            group=tracking.group or spec.group_id,
+            tags=[spec.algorithm, config.data.name, *tracking.tags],
+            config={**to_dict(config), "run": {"id": spec.run_id, "group": spec.group_id, **provenance()}},
             settings=wandb.Settings(
                 console="off", silent=True, save_code=False, disable_git=True, x_disable_stats=offline
             ),
@@ -67,7 +68,7 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
         ) from None
     run.define_metric(metrics.ROUND)
     run.define_metric("*", step_metric=metrics.ROUND, step_sync=False)
-    return WandbLogger(experiment=run, save_dir=config.output.dir)
+    return WandbLogger(experiment=run, save_dir=spec.output)
 
 
 def logged_in() -> bool:

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from fl_platform.algorithms import base
+from fl_platform.config.options import walk
 from fl_platform.config.schema import known_keys
 from fl_platform.runs import metrics
 from tests.algorithms.trajectories import ALGORITHMS, run
@@ -34,7 +35,7 @@ SIDES = {
 def grids(name: str) -> dict[str, tuple[float, ...]]:
     """Every tuned hyper-parameter of a method with its grid, the two rates included."""
     options = {key: known_keys()[key] for key in ("local_lr", "server_lr")}
-    options |= {field.name: field for field in base.hyper_parameters(base.get(name))}
+    options |= dict(walk(base.get(name)))
     return {key: field.metadata["grid"] for key, field in options.items() if field.metadata.get("grid")}
 
 
@@ -47,7 +48,7 @@ def test_grids_are_the_papers(name):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_default_lies_in_its_grid(name):
-    for field in base.hyper_parameters(base.get(name)):
+    for _, field in walk(base.get(name)):
         assert field.metadata["help"]
         if field.metadata["grid"]:
             assert field.default in field.metadata["grid"]

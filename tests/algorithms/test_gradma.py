@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from fl_platform.algorithms.gradma import GradMA, GradMAS, GradMAW
+from fl_platform.algorithms.gradma import GradMA, GradMAS, GradMAW, JointQPOptions, ServerQPOptions, WorkerQPOptions
 from fl_platform.config.compose import compose
+from fl_platform.config.resolve import resolve
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
 from fl_platform.engines.cohort import train_cohort
@@ -64,17 +65,20 @@ def test_only_the_last_local_model_is_kept_and_only_where_it_is_read():
 
 
 def test_presets_are_the_papers_and_the_released_readings():
-    paper, released = (compose([f"preset={preset}", "algorithm.name=gradma"]) for preset in ("paper", "released"))
-    assert (paper.aggregation, paper.qp.scope, paper.algorithm["previous_model"]) == ("uniform", "global", "last_local")
-    assert (released.aggregation, released.qp.scope) == ("samples", "tensor")
-    assert released.algorithm["previous_model"] == "global"
-    alone = compose(["preset=released", "algorithm.name=gradma_w"])
-    assert "previous_model" not in alone.algorithm  # the released GradMA-W reads the last local model as the paper does
-    assert compose(["preset=released", "algorithm.name=gradma", "qp.scope=global"]).qp.scope == "global"
+    def readings(*words):
+        config = resolve(compose([*words])).config
+        return config.aggregation, config.algorithm["qp"]["scope"], config.algorithm["previous_model"]
+
+    assert readings("preset=paper", "algorithm.name=gradma") == ("uniform", "global", "last_local")
+    released = ("preset=released", "algorithm.name=gradma")
+    assert readings(*released) == ("samples", "tensor", "global")
+    assert readings(*released, "algorithm.qp.scope=global") == ("samples", "global", "global")
+    # the released GradMA-W reads the last local model as the paper does
+    assert readings("preset=released", "algorithm.name=gradma_w") == ("samples", "tensor", "last_local")
 
 
 def test_presets_train_as_their_keys_spelled_out():
-    spelled = ("aggregation=samples", "qp.scope=tensor", "algorithm.previous_model=global")
+    spelled = ("aggregation=samples", "algorithm.qp.scope=tensor", "algorithm.previous_model=global")
     released, paper = run("gradma", *LIVELY, "preset=released"), run("gradma", *LIVELY, "preset=paper")
     assert torch.equal(released.rounds, run("gradma", *LIVELY, *spelled).rounds)
     assert torch.equal(paper.rounds, run("gradma", *LIVELY).rounds)
@@ -102,7 +106,7 @@ def test_projection_per_tensor_freezes_the_output_bias_under_label_skew(cohort):
     train = ImageSet.from_arrays(pixels, np.arange(30) // 6)
 
     def bias(scope: str) -> tuple[torch.Tensor, Any]:
-        words = (f"cohort_size={cohort}", f"qp.scope={scope}", "algorithm.memory_size=5", "num_rounds=8")
+        words = (f"cohort_size={cohort}", f"algorithm.qp.scope={scope}", "algorithm.memory_size=5", "num_rounds=8")
         config = make_config("algorithm.name=gradma_s", *words, workers=5)
         by_class = Partition(np.arange(30), np.arange(0, 36, 6))
         with torch.random.fork_rng():
@@ -122,7 +126,7 @@ def test_projection_per_tensor_freezes_the_output_bias_under_label_skew(cohort):
 
 
 @pytest.mark.parametrize("name", ["gradma", "gradma_s"])
-@pytest.mark.parametrize("where", ["memory.device=cpu", "state.device=cpu"])
+@pytest.mark.parametrize("where", ["algorithm.memory_device=cpu", "state.device=cpu"])
 def test_memory_and_state_on_the_host_change_nothing(name, where):
     moved = run(name, *LIVELY, where)
     assert torch.equal(moved.rounds, run(name, *LIVELY).rounds)
@@ -132,8 +136,8 @@ def test_memory_and_state_on_the_host_change_nothing(name, where):
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 def test_another_solver_finds_the_same_model(scope):
     """Clarabel is an interior-point method, exact to its own tolerance."""
-    words = ("local_lr=0.3", "cohort_size=2", "num_rounds=5", f"qp.scope={scope}")
-    exact, other = (run("gradma", *words, f"qp.solver={solver}") for solver in ("exact", "clarabel"))
+    words = ("local_lr=0.3", "cohort_size=2", "num_rounds=5", f"algorithm.qp.scope={scope}")
+    exact, other = (run("gradma", *words, f"algorithm.qp.solver={solver}") for solver in ("exact", "clarabel"))
     assert max(exact.logged(metrics.QP_SERVER_ACTIVE)) > 0
     assert close(exact.rounds, other.rounds, 1e-5)
     assert not torch.equal(exact.rounds, other.rounds)
@@ -151,9 +155,9 @@ def test_worker_margin_keeps_an_angle_to_every_anchor():
             seen.append((step.gradient.clone(), anchors, direction.clone()))
             return direction
 
-    words = ("algorithm.name=gradma_w", PLAIN, "local_steps=2", f"qp.worker_margin={margin}", "local_lr=0.3")
+    words = ("algorithm.name=gradma_w", PLAIN, "local_steps=2", f"algorithm.qp.worker_margin={margin}", "local_lr=0.3")
     sizes = (24, 30, 40, 28, 26, 33)  # more than a batch: else g(x_t) and the drift are opposite and leave no vector
-    done = follow(make_config(*words), algorithm=Anchored(), sizes=sizes)
+    done = follow(make_config(*words), algorithm=Anchored(qp=WorkerQPOptions(worker_margin=margin)), sizes=sizes)
     bound = 0
     for gradient, anchors, direction in seen:
         for anchor in anchors:
@@ -176,8 +180,8 @@ def test_server_margin_keeps_an_angle_to_every_remembered_update():
             smallest.append(float((rows @ direction / rows.norm(dim=1) / momentum.norm()).min()))
             return direction
 
-    config = make_config("algorithm.name=gradma_s", PLAIN, *LIVELY, f"qp.server_margin={margin}")
-    done = follow(config, algorithm=Looking(memory_size=5))
+    config = make_config("algorithm.name=gradma_s", PLAIN, *LIVELY, f"algorithm.qp.server_margin={margin}")
+    done = follow(config, algorithm=Looking(memory_size=5, qp=ServerQPOptions(server_margin=margin)))
     assert done.logged(metrics.QP_FALLBACKS) == [0.0] * 7
     assert min(smallest) == pytest.approx(margin, abs=1e-9)
 
@@ -185,7 +189,7 @@ def test_server_margin_keeps_an_angle_to_every_remembered_update():
 def test_drop_threshold_forgets_faded_updates():
     """memory_decay = 0.5 with delta = 0.3: an update is dropped two rounds after its worker was last seen."""
     words = (*LIVELY, "algorithm.memory_size=6")
-    dropped, kept = run("gradma_s", *words, "qp.drop_threshold=0.3"), run("gradma_s", *words)
+    dropped, kept = run("gradma_s", *words, "algorithm.qp.drop_threshold=0.3"), run("gradma_s", *words)
     assert not close(dropped.params, kept.params, 1e-9)
     assert sum(dropped.logged(metrics.QP_SERVER_ACTIVE)) < sum(kept.logged(metrics.QP_SERVER_ACTIVE))
 
@@ -193,7 +197,7 @@ def test_drop_threshold_forgets_faded_updates():
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 @pytest.mark.parametrize("name", ["gradma", "gradma_w", "gradma_s"])
 def test_diagnostics(name, scope):
-    done = run(name, *LIVELY, f"qp.scope={scope}", "algorithm.name=" + name)
+    done = run(name, *LIVELY, f"algorithm.qp.scope={scope}", "algorithm.name=" + name)
     rows = done.module.history
     worker, server = name != "gradma_s", name != "gradma_w"
     for row in rows:
@@ -242,8 +246,10 @@ def test_a_nan_ends_the_run_as_diverged(kind, solver):
             super().begin_round(workers, round)
 
     rounds: list[int] = []
-    fields = {"memory_size": 6} if kind is not GradMAW else {}
-    config = make_config(f"algorithm.name={kind.name}", PLAIN, *LIVELY, f"qp.solver={solver}", "engine=stacked")
+    fields = {"qp": JointQPOptions(solver=solver), **({"memory_size": 6} if kind is not GradMAW else {})}
+    config = make_config(
+        f"algorithm.name={kind.name}", PLAIN, *LIVELY, f"algorithm.qp.solver={solver}", "engine=stacked"
+    )
     done = follow(config, algorithm=Failing(**fields))
     assert done.module.scoreboard.diverged_round == 3
     assert len(done.module.history) == 3
@@ -255,6 +261,6 @@ def test_a_nan_ends_the_run_as_diverged(kind, solver):
 @pytest.mark.parametrize("name", ["gradma", "gradma_w", "gradma_s"])
 def test_a_rate_that_overflows_ends_the_run_as_diverged(name, scope):
     """NaN in gradients reaches the worker's projection first."""
-    done = run(name, "local_lr=1e200", f"qp.scope={scope}", "num_rounds=6")
+    done = run(name, "local_lr=1e200", f"algorithm.qp.scope={scope}", "num_rounds=6")
     assert done.module.scoreboard.diverged_round is not None
     assert len(done.module.history) == done.module.scoreboard.diverged_round < 6

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from fl_platform.algorithms.memory import GradientMemory
-from fl_platform.algorithms.policies import Integers, Policy, Slots, policies
+from fl_platform.algorithms.policies import Integers, Policy, Slots
+from fl_platform.config.registry import POLICIES
 from fl_platform.errors import UserError
 
 
@@ -58,7 +59,7 @@ def test_most_redundant_prefers_slots_that_hold_nothing():
     assert play("most_redundant", [[0], [1], [2], [3]], deltas) == {0, 2, 3}
 
 
-@pytest.mark.parametrize("policy", sorted(policies()))
+@pytest.mark.parametrize("policy", POLICIES.names())
 def test_no_policy_evicts_a_member_of_the_cohort(policy):
     memory = GradientMemory(4, 3, decay=0.5, policy=policy, seed=1)
     rng = np.random.default_rng(0)
@@ -70,12 +71,12 @@ def test_no_policy_evicts_a_member_of_the_cohort(policy):
 
 
 def test_policies_are_listed_with_a_description():
-    assert set(policies()) >= {"least_frequent", "least_recent", "fifo", "reservoir", "most_redundant"}
-    assert all(policies().values())
+    assert set(POLICIES.names()) >= {"least_frequent", "least_recent", "fifo", "reservoir", "most_redundant"}
+    assert all(kind.description for _, kind in POLICIES.items())
 
 
 def test_an_unknown_policy_is_named():
-    with pytest.raises(UserError, match=r"memory.policy=lru is not known; allowed: fifo, least_frequent"):
+    with pytest.raises(UserError, match=r"algorithm.memory_policy=lru is not known; allowed: fifo, least_frequent"):
         GradientMemory(3, 3, decay=0.5, policy="lru")
 
 
@@ -88,7 +89,7 @@ def test_a_policy_outside_the_package_registers_by_being_defined():
 
     try:
         assert play("lifo", [[0], [1], [2], [3]]) == {0, 1, 3}
-        with pytest.raises(ValueError, match="'lifo' is already registered by"):
+        with pytest.raises(ValueError, match=r"algorithm\.memory_policy=lifo is registered already"):
             type("Again", (Policy,), {}, name="lifo")
     finally:
-        del Policy.registered["lifo"]
+        del POLICIES._entries["lifo"]

@@ -7,8 +7,9 @@ import torch
 
 from fl_platform.algorithms.fedavg import FedAvg
 from fl_platform.config.compose import compose
+from fl_platform.config.resolve import resolve
 from fl_platform.errors import UserError
-from fl_platform.federation import experiment
+from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.models import vgg11
 from tests.algorithms.trajectories import DROPOUT, PLAIN
@@ -83,23 +84,25 @@ def test_the_contrastive_loss_reaches_the_head():
 
 @METHODS
 def test_the_head_makes_another_experiment(name):
-    with_head, without = (make_config(f"algorithm.name={name}", *words) for words in ((HEAD,), ()))
-    assert experiment.run_id(with_head) != experiment.run_id(without)
-    assert experiment.group_id(with_head) != experiment.group_id(without)
+    with_head, without = (resolve(make_config(f"algorithm.name={name}", *words)) for words in ((HEAD,), ()))
+    assert with_head.run_id != without.run_id
+    assert with_head.group_id != without.group_id
 
 
 @pytest.mark.parametrize(("head", "dim"), [("true", 178_710 + 10_100 + 25_856 + 2_570 - 1_010), ("false", 178_710)])
 def test_an_experiment_is_built_with_the_network_its_algorithm_asks_for(head, dim):
     """64 pixels of digits instead of 784 of MNIST."""
     words = ["algorithm.name=moon", f"algorithm.projection_head={head}", "data.name=digits", "model.name=mlp"]
-    module = experiment.build(experiment.resolve(compose([*words, "tracking.mode=disabled"])))
+    config = resolve(compose([*words, "tracking.mode=disabled"])).config
+    module = build(config, make_algorithm(config))
     assert module.global_params.numel() == dim - 200 * (784 - 64)
 
 
 def test_where_there_is_no_place_for_the_head_building_says_so():
     words = ["algorithm.name=moon", HEAD, "data.name=digits", "model.name=tests.models.own_modules.Convolutional"]
+    config = resolve(compose([*words, "tracking.mode=disabled"])).config
     with pytest.raises(UserError, match=r"Convolutional cannot be given a projection head.*no layer inside it"):
-        experiment.build(experiment.resolve(compose([*words, "tracking.mode=disabled"])))
+        build(config, make_algorithm(config))
 
 
 def test_a_method_without_the_field_refuses_it():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fl_platform.algorithms.base import Algorithm
-from fl_platform.algorithms.gradma import GradMA, GradMAS, GradMAW, ProjectedWorker
+from fl_platform.algorithms.gradma import GradMA, GradMAS, GradMAW, ProjectedWorker, ServerQPOptions
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.data.partition import Partition
 from fl_platform.federation.module import FederatedModule
@@ -97,7 +97,13 @@ def test_gradma_w_changes_a_gradient_only_where_an_anchor_disagrees(scope):
             seen.append((step.gradient.clone(), [anchor.clone() for anchor in anchors]))
             return anchors
 
-    done = with_algorithm(watching(Anchored), "gradma_w", f"qp.scope={scope}", "local_lr=0.3", "num_rounds=5")
+    done = with_algorithm(
+        watching(Anchored, qp={"scope": scope}),
+        "gradma_w",
+        f"algorithm.qp.scope={scope}",
+        "local_lr=0.3",
+        "num_rounds=5",
+    )
     kept = changed = 0
     for (gradient, anchors), step in zip(seen, done.algorithm.steps, strict=True):
         for start, stop in segments_of(done, scope):
@@ -115,7 +121,7 @@ def test_gradma_w_changes_a_gradient_only_where_an_anchor_disagrees(scope):
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 def test_gradma_w_never_steps_away_from_the_global_model(scope):
     """R17: <g~, x_tau - x_t> >= 0, hence |x_I - x_t|^2 <= local_lr^2 sum |g~|^2, for each problem of the scope."""
-    done = watch("gradma_w", f"qp.scope={scope}", "local_lr=0.3", "local_steps=4")
+    done = watch("gradma_w", f"algorithm.qp.scope={scope}", "local_lr=0.3", "local_steps=4")
     final = [seen.updates.delta for seen in done.algorithm.server_steps]
     steps = done.algorithm.steps
     for start, stop in segments_of(done, scope):
@@ -180,7 +186,9 @@ def test_scopes_agree_on_a_model_of_one_tensor():
     """R16, on quadratics, whose model is a single tensor."""
     targets = np.random.default_rng(5).integers(0, 256, (5, 4)).astype(np.uint8)
     words = ("cohort_size=3", "local_lr=0.4", "num_rounds=8", "algorithm.memory_size=4", "algorithm.momentum_decay=0.9")
-    whole, parts = (run_quadratics("gradma", *words, f"qp.scope={s}", targets=targets)[0] for s in ("global", "tensor"))
+    whole, parts = (
+        run_quadratics("gradma", *words, f"algorithm.qp.scope={s}", targets=targets)[0] for s in ("global", "tensor")
+    )
     assert max(whole.logged(metrics.QP_SERVER_ACTIVE)) > 0
     assert max(whole.logged(metrics.QP_WORKER_ACTIVE)) > 0
     assert torch.equal(whole.rounds, parts.rounds)
@@ -196,10 +204,10 @@ def test_projections_per_tensor_meet_the_global_constraints():
             agreed.append((self.memory.scale[:, None] * self.memory.rows) @ direction)
             return direction
 
-    with_algorithm(Looking(memory_size=5), "gradma_s", *LIVELY, "qp.scope=tensor")
+    with_algorithm(Looking(memory_size=5, qp=ServerQPOptions(scope="tensor")), "gradma_s", *LIVELY)
     assert len(agreed) == 7
     assert all(bool((products >= -1e-12).all()) for products in agreed)
-    whole, parts = (run("gradma_s", *LIVELY, f"qp.scope={scope}") for scope in ("global", "tensor"))
+    whole, parts = (run("gradma_s", *LIVELY, f"algorithm.qp.scope={scope}") for scope in ("global", "tensor"))
     assert not close(whole.params, parts.params, 1e-6)
 
 

@@ -13,6 +13,7 @@ from fl_platform.algorithms.base import Algorithm, LocalBatch
 from fl_platform.config.schema import Config
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
+from fl_platform.federation.build import instantiate
 from fl_platform.federation.module import FederatedModule
 from fl_platform.models.network import Network
 from tests.federations import SIZES, Finished, make_config, make_module, synthetic_dataset, train
@@ -125,7 +126,7 @@ def watching(kind: type[Algorithm], **fields: Any) -> Any:
             self.server_steps.append(SeenRound(kept, before, direction.clone()))
             return direction
 
-    algorithm = Watching(**fields)
+    algorithm = instantiate(Watching, fields)
     algorithm.steps, algorithm.server_steps = [], []
     return algorithm
 

@@ -4,17 +4,18 @@ import yaml
 
 from fl_platform.cli import main
 from fl_platform.config.compose import compose
+from fl_platform.config.resolve import resolve
 from fl_platform.config.schema import to_dict
-from fl_platform.federation.experiment import group_id, resolve, run_id
 
 
 def test_it_prints_every_resolved_key_and_the_ids(capsys):
     words = ["data.name=mnist", "algorithm.name=gradma", "seed=3"]
     assert main(["config", *words]) == 0
     printed = capsys.readouterr().out
-    config = resolve(compose(words))
-    assert yaml.safe_load(printed) == to_dict(config)
-    assert printed.endswith(f"# run {run_id(config)}, group {group_id(config)}\n")
+    spec = resolve(compose(words))
+    assert yaml.safe_load(printed) == to_dict(spec.config)
+    assert printed.endswith(f"# run {spec.run_id}, group {spec.group_id}\n")
+    assert "  shards_per_worker: 2  # only with data.partition=shards\n" in printed
 
 
 def test_what_it_prints_can_be_given_back(capsys, tmp_path):

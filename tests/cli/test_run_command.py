@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from fl_platform.algorithms import base
 from fl_platform.cli import main
-from fl_platform.federation.checkpoints import sorted_checkpoints
+from fl_platform.config.registry import ALGORITHMS
+from fl_platform.federation.checkpoints import digest, sorted_checkpoints
 
 SMALL = ["num_workers=10", "cohort_size=2", "num_rounds=3", "local_steps=1", "tracking.mode=disabled"]
 LAST_LINE = re.compile(
@@ -149,7 +151,15 @@ BAD = {
     "no such device": (["device=tpu"], "device=tpu is not allowed; allowed: auto | cpu | cuda | cuda:K"),
     "no such CUDA device": (["device=cuda:99"], "device=cuda:99: this machine has"),
     "no such device for states": (["state.device=gpu0"], "state.device=gpu0 is not allowed"),
-    "no such device for memory": (["memory.device=99"], "memory.device=99 is not allowed"),
+    "no such device for memory": (
+        ["algorithm.name=gradma", "algorithm.memory_size=5", "algorithm.memory_device=99"],
+        "algorithm.memory_device=99 is not allowed",
+    ),
+    "no such policy": (
+        ["algorithm.name=gradma", "algorithm.memory_size=5", "algorithm.memory_policy=lru"],
+        "algorithm.memory_policy=lru is not known; allowed: fifo",
+    ),
+    "an earlier key": (["qp.scope=tensor"], "unknown key 'qp.scope'; it is now algorithm.qp.scope"),
     "an unknown trainer key": (
         ["trainer.devises=1"],
         "trainer.devises=1: lightning.Trainer has no such argument; did you mean 'devices'?",
@@ -284,6 +294,34 @@ def test_a_config_file_is_refused_on_resume(interrupted, capsys, tmp_path):
     assert "the checkpoint holds its configuration" in err
 
 
+def test_a_run_of_an_earlier_version_goes_on_in_its_own_directory(capsys, tmp_path):
+    """Its checkpoint holds the earlier keys, its directory the id those keys gave."""
+    words = [*SMALL, "num_rounds=4", "checkpoint.every=2", "algorithm.name=gradma", "algorithm.memory_size=5"]
+    words += ["algorithm.qp.scope=tensor", "trainer.enable_progress_bar=false"]
+    expected = fingerprint(capsys, *words, f"output.dir={tmp_path}")
+    [result] = tmp_path.glob("*/result.json")
+    result.unlink()
+    result.parent.rename(tmp_path / "0123456789ab")
+    [(_, newest), (round, checkpoint)] = sorted_checkpoints(
+        tmp_path / "0123456789ab" / "attempts" / "0001" / "checkpoints"
+    )
+    newest.unlink()
+    saved = torch.load(checkpoint, weights_only=True)
+    config = json.loads(saved["federated"]["config"])
+    fields = config["algorithm"]
+    config["qp"] = fields.pop("qp")
+    config["memory"] = {name: fields.pop(f"memory_{name}") for name in ("policy", "device", "shard")}
+    saved["federated"]["config"] = json.dumps(config)
+    torch.save(saved, checkpoint)
+    checkpoint.rename(checkpoint.with_name(f"round-{round:06d}-{digest(checkpoint)}.ckpt"))
+
+    code, line, _ = run(capsys, "--resume", "0123456789ab", f"output.dir={tmp_path}", "algorithm.memory_device=cpu")
+    assert code == 0
+    assert (LAST_LINE.fullmatch(line)["run"], LAST_LINE.fullmatch(line)["fingerprint"]) == ("0123456789ab", expected)
+    assert [path.name for path in tmp_path.iterdir() if (path / "attempts").exists()] == ["0123456789ab"]
+    assert json.loads((tmp_path / "0123456789ab" / "result.json").read_text())["run"] == "0123456789ab"
+
+
 @pytest.mark.parametrize("how", ["renamed", "damaged"])
 def test_an_explicit_checkpoint_that_was_renamed_or_damaged_is_refused(how, interrupted, capsys, tmp_path):
     run_path = copy_of(interrupted[0], tmp_path)
@@ -307,7 +345,7 @@ def test_the_second_ctrl_c_ends_the_command_with_code_130(capsys, tmp_path):
     try:
         code, line, err = run(capsys, *SMALL, "algorithm.name=impatient", f"output.dir={tmp_path}")
     finally:
-        base._registry.pop("impatient")
+        ALGORITHMS._entries.pop("impatient")
         signal.signal(signal.SIGINT, handler)  # Lightning leaves the signal ignored
     assert (code, line) == (130, "")
     assert err.endswith("fl_platform: interrupted\n")

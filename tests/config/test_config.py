@@ -9,11 +9,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_platform.config.compose import check_key, compose, parse_words
+from fl_platform.config.compose import check_key, compose, parse_arguments
+from fl_platform.config.migrate import MOVED
 from fl_platform.config.options import default_of
-from fl_platform.config.schema import PRESETS, Config, known_keys, to_dict
+from fl_platform.config.resolve import resolve
+from fl_platform.config.schema import Config, known_keys, to_dict
 from fl_platform.errors import UserError
-from fl_platform.federation.experiment import resolve
 from fl_platform.paper.scenarios import scenarios
 
 
@@ -71,6 +72,12 @@ def test_a_group_may_be_given_as_a_mapping():
         ("algorithm.=1", "unknown key 'algorithm.'; did you mean 'algorithm'?"),
         ("algorithm[name]=x", "unknown key 'algorithm[name]'; did you mean 'algorithm'?"),
         ("sééd=1", "unknown key 'sééd'; `python -m fl_platform config` prints all keys"),
+        ("qp.scope=tensor", "unknown key 'qp.scope'; it is now algorithm.qp.scope"),
+        (
+            "memory={policy: fifo}",
+            "unknown key 'memory'; its keys are now algorithm.memory_policy, algorithm.memory_device, "
+            "algorithm.memory_shard",
+        ),
         ("=3", "'=3' is not of the form key=value"),
         ("seed", "'seed' is not of the form key=value"),
         ("seed=x", "seed=x has the wrong type; expected int"),
@@ -223,17 +230,10 @@ def test_sources_from_weakest_to_strongest(tmp_path):
     assert config.local_steps == 6  # a word, over a file
 
 
-def test_presets_set_their_keys_for_the_algorithm_they_name():
-    released = compose(["preset=released", "algorithm.name=gradma"])
-    assert (released.aggregation, released.qp.scope, released.algorithm["previous_model"]) == (
-        "samples",
-        "tensor",
-        "global",
-    )
-    assert "previous_model" not in compose(["preset=released"]).algorithm
-    assert compose(["preset=released", "qp.scope=global"]).qp.scope == "global"
-    assert compose(["preset=released", "point=algorithm.name=gradma"]).algorithm == released.algorithm
-    assert set(PRESETS) == {"paper", "released"}
+def test_a_preset_sets_what_options_declare_for_it():
+    assert compose(["preset=released"]).aggregation == "samples"
+    assert compose(["preset=released", "aggregation=uniform"]).aggregation == "uniform"
+    assert compose(["preset=paper"]) == compose([])
 
 
 @pytest.mark.parametrize("name", scenarios())
@@ -266,7 +266,7 @@ def test_a_chosen_file_cannot_name_further_sources(tmp_path):
 
 
 keys = st.one_of(
-    st.sampled_from([*known_keys(), "data", "qp", "algorithm.mu", "trainer.devices", "model.options.a.b"]),
+    st.sampled_from([*known_keys(), *MOVED, "data", "qp", "algorithm.mu", "trainer.devices", "model.options.a.b"]),
     st.text(max_size=12),
 )
 scalars = st.one_of(
@@ -341,4 +341,4 @@ def test_every_known_key_passes_and_others_are_refused(key):
         check_key(name)
     elif not name.startswith(groups) and not any(known.startswith(f"{name}.") for known in known_keys()):
         with pytest.raises(UserError):
-            parse_words([f"{key}=1"])
+            parse_arguments([f"{key}=1"])

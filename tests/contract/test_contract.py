@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import operator
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import torch
 
 from fl_platform import algorithms
 from fl_platform.algorithms import base
-from fl_platform.federation import experiment
+from fl_platform.config.options import default_of, walk
+from fl_platform.federation.build import make_algorithm
 from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.models import vgg11
 from tests.federations import SIZES, make_config, make_module, synthetic_dataset, train
@@ -86,16 +88,16 @@ def test_relabelled_workers_leave_the_model_unchanged(name, monkeypatch):
 def test_hyper_parameters_survive_words_config_and_checkpoint(name, tmp_path):
     kind = base.get(name)
     words = [f"algorithm.name={name}"]
-    for field in base.hyper_parameters(kind):
-        changed = field.metadata["choices"][-1] if field.metadata.get("choices") else field.default
+    for field_name, field in walk(kind):
+        changed = field.metadata["choices"][-1] if field.metadata.get("choices") else default_of(field)
         if isinstance(changed, float):
             changed = changed / 2
-        words.append(f"algorithm.{field.name}={5 if field.name == 'memory_size' else changed}")
+        words.append(f"algorithm.{field_name}={5 if field_name == 'memory_size' else changed}")
     config = make_config(*words)
-    algorithm = experiment.make_algorithm(config)
+    algorithm = make_algorithm(config)
     for word in words[1:]:
         key, value = word.split("=")
-        assert str(getattr(algorithm, key.removeprefix("algorithm."))) == value
+        assert str(operator.attrgetter(key.removeprefix("algorithm."))(algorithm)) == value
     done = train(config, algorithm=algorithm, checkpoints=tmp_path)
     [(_, newest), *_] = sorted_checkpoints(tmp_path)
     saved = torch.load(newest, weights_only=True)

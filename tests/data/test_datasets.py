@@ -37,7 +37,7 @@ def squares(labels=(0, 1), dtype=torch.uint8, size=2) -> ImageSet:
 @pytest.fixture
 def outsider(monkeypatch):
     """A data set registered from outside, gone after the test."""
-    monkeypatch.setattr(datasets, "_DATASETS", dict(datasets._DATASETS))
+    monkeypatch.setattr(datasets.DATASETS, "_entries", dict(datasets.DATASETS._entries))
     dataset = Dataset(
         name="squares",
         description="two squares",

@@ -36,7 +36,7 @@ def fails(staging):
 @pytest.fixture
 def sources(monkeypatch):
     """A data set of ten dots; what the function is given are its sources."""
-    monkeypatch.setattr(datasets, "_DATASETS", dict(datasets._DATASETS))
+    monkeypatch.setattr(datasets.DATASETS, "_entries", dict(datasets.DATASETS._entries))
     datasets.register(
         Dataset("dots", "ten dots", 10, (1, 1, 1), (0.5,), (0.5,), read_dots, folders=("dots/raw", "dots-other"))
     )

@@ -12,7 +12,7 @@ from fl_platform.federation.checkpoints import sorted_checkpoints
 from tests.federations import Finished, make_config, train
 
 WORDS = ("engine=loop", "num_rounds=3", "cohort_size=3")
-SHARED = "memory.shard=true"
+SHARED = "algorithm.memory_shard=true"
 
 
 def results(folder: Path, ranks: int) -> dict[str, Finished]:
@@ -22,7 +22,7 @@ def results(folder: Path, ranks: int) -> dict[str, Finished]:
         done[name] = train(make_config(f"algorithm.name={name}", *WORDS), ranks=ranks)
     for name in ("gradma", "gradma_s"):
         for scope in ("global", "tensor"):
-            words = (f"algorithm.name={name}", f"qp.scope={scope}", SHARED, *WORDS)
+            words = (f"algorithm.name={name}", f"algorithm.qp.scope={scope}", SHARED, *WORDS)
             done[f"{name}-{scope}-sharded"] = train(
                 make_config(*words), ranks=ranks, checkpoints=folder / f"{name}-{scope}"
             )
@@ -39,7 +39,7 @@ def main() -> None:
     ranks = int(os.environ["WORLD_SIZE"])
     done = results(folder, ranks)
     _, one_rank = sorted_checkpoints(folder / "one_rank")[0]
-    words = ("algorithm.name=gradma", "qp.scope=global", SHARED, *WORDS, "num_rounds=5")
+    words = ("algorithm.name=gradma", "algorithm.qp.scope=global", SHARED, *WORDS, "num_rounds=5")
     done["resumed"] = train(make_config(*words), ranks=ranks, resume=one_rank)
     if os.environ["RANK"] == "0":
         saved = {

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform.algorithms import base
 from fl_platform.algorithms.base import Algorithm, Federation, LocalStep
+from fl_platform.config.options import walk
 from fl_platform.data.images import Images
 from fl_platform.engines.cohort import Crew, train_cohort
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import Job, LocalResult, LocalTraining
-from fl_platform.federation.experiment import make_algorithm
+from fl_platform.federation.build import make_algorithm
 from tests.federations import make_config, make_module, synthetic_dataset
 
 META = torch.device("meta")
@@ -31,7 +31,7 @@ def train_without_values(algorithm: Algorithm | None, *words: str) -> LocalResul
     federation = Federation(
         ranks=Ranks(0, 1), layout=module.network.parameters, num_workers=config.num_workers,
         cohort_size=config.cohort_size, num_blocks=len(module.network.blocks), seed=0, device=META,
-        dtype=torch.float32, qp=config.qp, memory=config.memory,
+        dtype=torch.float32,
     )  # fmt: skip
     algorithm.prepare(federation)
     images = Images(module._sets[0], module.dataset, META, torch.float32)
@@ -57,14 +57,14 @@ def train_without_values(algorithm: Algorithm | None, *words: str) -> LocalResul
 
 
 METHODS = sorted(base.names())
-PROJECTING = [name for name in METHODS if "qp" in base.get(name).uses]
+PROJECTING = [name for name in METHODS if "qp.scope" in dict(walk(base.get(name)))]
 
 
 @pytest.mark.parametrize(
-    ("name", "scope"), [*((name, "global") for name in METHODS), *((name, "tensor") for name in PROJECTING)]
+    ("name", "scope"), [*((name, None) for name in METHODS), *((name, "tensor") for name in PROJECTING)]
 )
 def test_local_steps_of_every_method_need_no_value(name, scope):
-    result = train_without_values(None, f"algorithm.name={name}", f"qp.scope={scope}")
+    result = train_without_values(None, f"algorithm.name={name}", *([f"algorithm.qp.scope={scope}"] if scope else []))
     assert result.delta.device == META
     assert result.delta.shape[0] == 3
 

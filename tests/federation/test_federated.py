@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from fl_platform.config.compose import compose
-from fl_platform.federation import experiment
+from fl_platform.config.resolve import resolve
+from fl_platform.federation.build import build, make_algorithm
 from tests.federations import SIZES, make_config, synthetic_dataset, train
 
 
@@ -80,8 +81,10 @@ def test_accuracy_and_loss_are_those_of_the_exported_model():
 
 def test_validation_fraction_evaluates_held_out_training_data_instead_of_the_test_set():
     words = ["num_workers=10", "cohort_size=2", "num_rounds=1"]
-    plain = experiment.build(experiment.resolve(compose(words)))
-    held = experiment.build(experiment.resolve(compose([*words, "data.validation_fraction=0.2"])))
+    plain, held = (
+        build(config, make_algorithm(config))
+        for config in (resolve(compose([*words, *more])).config for more in ([], ["data.validation_fraction=0.2"]))
+    )
     (train_set, test_set), (kept, validation) = plain._sets, held._sets
     assert (len(kept), len(validation)) == (len(train_set) - round(0.2 * len(train_set)), round(0.2 * len(train_set)))
     assert sum(held.sizes) == len(kept)

@@ -13,7 +13,8 @@ import lightning as L
 import pytest
 import torch
 
-from fl_platform.federation import experiment, progress
+from fl_platform.federation import progress
+from fl_platform.federation.build import make_algorithm
 from fl_platform.federation.checkpoints import AtomicCheckpointIO, sorted_checkpoints
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
 from tests.federations import make_config, make_module, train
@@ -27,7 +28,7 @@ def fit_with_progress(config):
         enable_model_summary=False,
         num_sanity_val_steps=0,
         enable_checkpointing=False,
-        callbacks=[experiment.make_algorithm(config), RoundProgress("fedavg on noise")],
+        callbacks=[make_algorithm(config), RoundProgress("fedavg on noise")],
         plugins=[AtomicCheckpointIO()],
     )
     trainer.fit(make_module(config))

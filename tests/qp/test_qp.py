@@ -319,7 +319,7 @@ def test_solve_takes_batches_of_gram_matrices():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"solver": "exakt"}, "qp.solver=exakt.*did you mean 'exact'"),
+        ({"solver": "exakt"}, "algorithm.qp.solver=exakt.*did you mean 'exact'"),
         ({"margin": 1.0}, "margin=1.0.*< 1"),
         ({"drop_threshold": -0.1}, "drop_threshold=-0.1.*>= 0"),
         ({"on_failure": "ignore"}, "on_failure=ignore.*keep"),

@@ -108,4 +108,4 @@ def test_a_missing_package_is_named():
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert "pip install cvxpylayers" in run.stdout
-    assert "qp.solver=exact" in run.stdout
+    assert "algorithm.qp.solver=exact" in run.stdout

@@ -66,7 +66,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> Non
     launch_here(whole)
     sweep = quick_sweep(tmp_path, {"seed": {"value": 5}}, "checkpoint.every=1")
     trial = plan(sweep, sweep.directory, 0, {"seed": 5})
-    launch(trial.config)
+    launch(trial.spec)
     trial.files.result_file.unlink()
     newest = trial.files.newest_checkpoint()
     assert newest is not None
@@ -209,7 +209,7 @@ def test_the_live_table_shows_trials_rounds_and_the_whole(tmp_path: Path, capsys
     shown = capsys.readouterr().err
     for part in (
         "[a message] in brackets",
-        trial.run_id,
+        trial.spec.run_id,
         "1/2",
         "0.2500",
         "0.5000",

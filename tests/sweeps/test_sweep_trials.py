@@ -67,10 +67,10 @@ def test_rows_are_read_as_they_come_and_anew_after_a_resume(
 def test_the_launchs_words_win_and_reach_the_parameter_file(tmp_path: Path) -> None:
     sweep = quick_sweep(tmp_path, {"seed": {"value": 3}, "num_rounds": {"value": 9}})  # overrides num_rounds=2
     trial = trial_of(sweep)
-    assert (trial.config.num_rounds, trial.config.seed) == (2, 3)
+    assert (trial.spec.config.num_rounds, trial.spec.config.seed) == (2, 3)
     handed = environment(sweep, trial)
     assert handed["WANDB_SWEEP_ID"] == sweep.identifier
-    assert handed["WANDB_RUN_ID"] == trial.run_id
+    assert handed["WANDB_RUN_ID"] == trial.spec.run_id
     assert handed["OMP_NUM_THREADS"] == "1"
     saved = yaml.safe_load(Path(handed["WANDB_SWEEP_PARAM_PATH"]).read_text(encoding="utf-8"))
     assert saved == {"wandb_version": 1, "seed": {"value": 3}, "num_rounds": {"value": 2}}
@@ -80,7 +80,9 @@ def test_words_leave_some_of_a_sweeps_points(tmp_path: Path) -> None:
     swept = {"seed": {"values": [0, 1, 2]}, "algorithm": {"parameters": {"name": {"values": ["fedavg", "mifa"]}}}}
     sweep = quick_sweep(tmp_path, swept, "seed=[2,0]", "algorithm.name=mifa", "local_lr=0.5")
     trials = [plan(sweep, sweep.directory, number, params) for number, params in enumerate(grid(sweep))]
-    found = [(trial.config.seed, trial.config.algorithm["name"], trial.config.local_lr) for trial in trials]
+    found = [
+        (trial.spec.config.seed, trial.spec.config.algorithm["name"], trial.spec.config.local_lr) for trial in trials
+    ]
     assert found == [(2, "mifa", 0.5), (0, "mifa", 0.5)]
     assert [trial.label for trial in trials] == ["seed=2", "seed=0"]
     assert sweep.identifier != quick_sweep(tmp_path, swept).identifier
@@ -100,7 +102,7 @@ def test_words_that_leave_what_is_not_there_are_refused(tmp_path: Path, word: st
 
 def test_a_list_for_a_key_whose_values_are_lists_is_a_value(tmp_path: Path) -> None:
     sweep = quick_sweep(tmp_path, {"evaluation.targets": {"values": [[0.5], [0.6]]}}, "evaluation.targets=[0.7]")
-    assert trial_of(sweep).config.evaluation.targets == [0.7]
+    assert trial_of(sweep).spec.config.evaluation.targets == [0.7]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wandb.sdk.launch.sweeps import utils as agent
 
 from fl_platform.errors import UserError
-from fl_platform.sweeps.words import expand, run_words
+from fl_platform.sweeps.words import expand, run_arguments
 
 MACROS = [
     "args", "args_no_equals", "args_no_hyphens", "args_no_boolean_flags", "args_json", "args_append_hydra",
@@ -56,12 +56,25 @@ def test_what_run_will_read() -> None:
         "seed=1",
         "--mu=2",
     ]
-    words = run_words([*command, "--drop-unused"], "x.yaml")
-    assert words.keys == ["seed=1", "--mu=2"]
-    assert words.files == [Path("a.yaml")]
-    assert (words.drop_unused, words.skip_finished) == (True, True)
+    found = run_arguments([*command, "--drop-unused"], "x.yaml")
+    assert found.keys == ["seed=1", "mu=2"]
+    assert found.config == [Path("a.yaml")]
+    assert (found.drop_unused, found.skip_finished) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("argument", "why"),
+    [
+        ("--no-such-flag", "is refused by `fl_platform run`: unrecognized arguments: --no-such-flag"),
+        ("--config", "is refused by `fl_platform run`: argument --config: expected one argument"),
+        ("--resume=abc", "command has --resume abc; a trial goes on with --continue"),
+    ],
+)
+def test_arguments_that_run_or_a_trial_cannot_take_are_refused(argument: str, why: str) -> None:
+    with pytest.raises(UserError, match=rf"^x\.yaml: .*{why}$"):
+        run_arguments(["fl-platform", "run", "seed=1", argument], "x.yaml")
 
 
 def test_another_program_is_refused() -> None:
     with pytest.raises(UserError, match=r"x\.yaml: command=python train\.py run .* does not call `fl_platform run`"):
-        run_words(["python", "train.py", "run", "a=1"], "x.yaml")
+        run_arguments(["python", "train.py", "run", "a=1"], "x.yaml")

@@ -62,7 +62,7 @@ def test_a_trial_of_a_sweep_runs_two_rounds(path: Path, tmp_path: Path, monkeypa
     sweep = read_sweep(path, [*SMALL, f"output.dir={tmp_path}"])
     points = grid(sweep)
     trial = plan(sweep, tmp_path, 0, points[len(points) * 2 // 3])
-    assert launch(trial.config).summary[metrics.ROUNDS] == 2
+    assert launch(trial.spec).summary[metrics.ROUNDS] == 2
 
 
 def test_the_tables_are_of_every_method_of_the_paper() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from fl_platform.algorithms import base
+from fl_platform.config.options import walk
+from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.schema import known_keys
 from fl_platform.errors import UserError
 from tools import documentation
@@ -33,7 +35,9 @@ def test_the_options_table_has_every_key_with_its_default():
     assert rows["local_lr"] == ["`0.1`", "> 0; paper: 0.001, 0.01, 0.1", "eta\\_l"]
     assert rows["num_rounds"][0] == "`null`"
     assert rows["algorithm"][0] == "`{name: fedavg}`"
-    assert rows["memory.shard"][0] == "`false`"
+    assert rows["faults.reject_nonfinite"][0] == "`false`"
+    assert rows["data.shards_per_worker"][2].endswith("; only with data.partition=shards")
+    assert rows["data.shards_per_worker"][2].endswith("; only with data.partition=shards")
     assert rows["engine"][1] == "auto \\| loop \\| stacked"
 
 
@@ -43,7 +47,8 @@ def test_the_algorithms_table_has_the_sixteen_in_the_papers_order():
     assert len(rows) == 16
     by_name = {row[0].strip("`"): row for row in rows}
     assert by_name["scaffold"][2:4] == ["worker", "2d / 2d"]
-    assert by_name["gradma"][5:] == ["`previous_model`, `momentum_decay`, `memory_decay`, `memory_size`", "81"]
+    assert by_name["gradma_w"][5:] == ["`previous_model`, `qp.solver`, `qp.scope`, `qp.worker_margin`", "9"]
+    assert by_name["gradma"][6] == "81"
 
 
 def test_every_method_and_field_has_its_place_in_the_document():
@@ -51,8 +56,8 @@ def test_every_method_and_field_has_its_place_in_the_document():
     for kind in documentation.published():
         assert f"`algorithm.name={kind.name}`" in text
         assert re.search(rf"^## .*\b{kind.label}\b", text, re.MULTILINE)
-        for field in base.hyper_parameters(kind):
-            assert f"`algorithm.{field.name}`" in text
+        for name, _ in walk(kind):
+            assert f"`algorithm.{name}`" in text
 
 
 def test_algorithms_of_plugins_stay_out():
@@ -63,7 +68,7 @@ def test_algorithms_of_plugins_stay_out():
         assert Elsewhere not in documentation.published()
         assert "documented_elsewhere" not in documentation.algorithms_table()
     finally:
-        del base._registry["documented_elsewhere"]
+        del ALGORITHMS._entries["documented_elsewhere"]
 
 
 def test_text_becomes_markdown():

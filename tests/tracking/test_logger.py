@@ -1,5 +1,6 @@
 """What a run leaves in W&B: a real client, offline, read back from its log."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -12,10 +13,10 @@ import wandb
 from wandb.proto.wandb_internal_pb2 import Record
 
 from fl_platform.config.compose import compose
+from fl_platform.config.resolve import resolve
 from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
 from fl_platform.federation.checkpoints import sorted_checkpoints
-from fl_platform.federation.experiment import group_id, resolve, run_id
 from fl_platform.federation.launch import launch
 from fl_platform.runs import wandb_file
 from fl_platform.tracking import identity
@@ -36,7 +37,7 @@ WORDS = [
 ]
 
 
-def config_for(output, *words):
+def spec_for(output, *words):
     return resolve(compose([*WORDS, *words, f"output.dir={output}"]))
 
 
@@ -59,8 +60,8 @@ def rows_of(log):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     output = tmp_path_factory.mktemp("runs")
-    config = config_for(output)
-    return config, launch(config)
+    spec = spec_for(output)
+    return spec, launch(spec)
 
 
 def test_every_round_is_logged_with_its_figures(finished):
@@ -120,22 +121,22 @@ def test_the_summary_says_how_the_run_ended(finished):
 
 
 def test_the_config_holds_every_key_and_where_it_came_from(finished):
-    config, result = finished
+    spec, result = finished
     logged = dict(log_of(result).config)
     run = logged.pop("run")
-    assert logged == json.loads(json.dumps(to_dict(config)))
-    assert (run["id"], run["group"]) == (run_id(config), group_id(config))
+    assert logged == json.loads(json.dumps(to_dict(spec.config)))
+    assert (run["id"], run["group"]) == (spec.run_id, spec.group_id)
     assert run["versions"]["torch"] == version("torch")
     state = identity.git_state()
     assert (run["commit"], run["dirty"]) == (state["commit"], state["dirty"])
 
 
 def test_the_run_is_named_grouped_and_tagged(finished):
-    config, result = finished
+    spec, result = finished
     log = log_of(result)
-    assert log.run_id == run_id(config)
-    assert log.group == group_id(config)
-    assert log.name == f"gradma-digits-seed0-{run_id(config)}"
+    assert log.run_id == spec.run_id
+    assert log.group == spec.group_id
+    assert log.name == f"gradma-digits-seed0-{spec.run_id}"
     assert set(log.tags) == {"gradma", "digits", "mine"}
     assert log.project == "fl_platform"
 
@@ -157,13 +158,13 @@ def test_nothing_is_left_behind_in_the_process(finished):
 
 
 def test_a_resumed_log_contains_all_rounds(finished, tmp_path):
-    config, whole = finished
-    [checkpoints] = Path(config.output.dir).glob("*/attempts/*/checkpoints")
+    spec, whole = finished
+    [checkpoints] = spec.output.glob("*/attempts/*/checkpoints")
     third = next(path for round, path in sorted_checkpoints(checkpoints) if round == 3)
-    attempt = tmp_path / run_id(config) / "attempts" / "0001" / "checkpoints"
+    attempt = tmp_path / spec.run_id / "attempts" / "0001" / "checkpoints"
     attempt.mkdir(parents=True)
     (attempt / third.name).write_bytes(third.read_bytes())
-    resumed = launch(config_for(tmp_path), attempt / third.name)
+    resumed = launch(spec_for(tmp_path), attempt / third.name)
     assert resumed.summary["fingerprint"] == whole.summary["fingerprint"]
 
     def timeless(result):
@@ -173,8 +174,8 @@ def test_a_resumed_log_contains_all_rounds(finished, tmp_path):
 
 
 def test_a_diverged_run_says_so(tmp_path):
-    config = resolve(compose([*WORDS[:4], "local_lr=1e30", "model.norm=none", f"output.dir={tmp_path}"]))
-    result = launch(config)
+    spec = resolve(compose([*WORDS[:4], "local_lr=1e30", "model.norm=none", f"output.dir={tmp_path}"]))
+    result = launch(spec)
     log = log_of(result)
     assert (result.exit_code, log.exit_code) == (3, 3)
     assert log.summary["status"] == result.summary["status"] == "diverged"
@@ -183,23 +184,22 @@ def test_a_diverged_run_says_so(tmp_path):
 
 
 def test_disabled_tracking_opens_nothing(tmp_path):
-    config = config_for(tmp_path, "tracking.mode=disabled")
-    assert open_logger(config, run_id(config), group_id(config)) is None
+    assert open_logger(spec_for(tmp_path, "tracking.mode=disabled")) is None
     assert not (tmp_path / "wandb").exists()
 
 
 def test_online_without_an_account_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    config = config_for(tmp_path, "tracking.mode=online")
+    spec = spec_for(tmp_path, "tracking.mode=online")
     with pytest.raises(UserError, match=r"tracking\.mode=online needs a W&B account: run `wandb login`"):
-        open_logger(config, "a", "b")
+        open_logger(spec)
 
 
 def test_a_project_that_wandb_refuses_is_the_users_error(tmp_path):
-    config = config_for(tmp_path, "tracking.project=a/b")
+    spec = spec_for(tmp_path, "tracking.project=a/b")
     with pytest.raises(UserError, match=r"W&B refuses .*tracking\.project=a/b"):
-        open_logger(config, "a", "b")
+        open_logger(spec)
 
 
 HOLDER = """
@@ -218,7 +218,7 @@ def test_a_run_that_another_process_has_open_is_the_users_error(finished, tmp_pa
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "holds\n"
         with pytest.raises(UserError, match=r"W&B refuses run heldrun: run ID heldrun is in use; wait for the process"):
-            open_logger(config_for(tmp_path), "heldrun", "b")
+            open_logger(dataclasses.replace(spec_for(tmp_path), run_id="heldrun"))
         holder.stdin.close()
     assert holder.returncode == 0
     assert wandb.run is None

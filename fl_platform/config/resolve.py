@@ -1,0 +1,174 @@
+"""From a configuration to a ``RunSpec``: every key filled in, every name checked, the run named."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fl_platform.config.options import check_value, default_of, enters_identity, has_effect, walk
+from fl_platform.config.plugins import import_plugins
+from fl_platform.config.presets import preset_values
+from fl_platform.config.registry import ALGORITHMS, DATASETS, check_model_name
+from fl_platform.config.schema import Config, flatten, known_keys, shown, to_dict
+from fl_platform.errors import UserError, did_you_mean
+
+Options = Mapping[str, "dataclasses.Field[Any]"]
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run, as it is handed to whatever carries it out, logs it or looks for its files.
+
+    ``config`` has every key filled in. ``run_id`` is a hash of the experiment it describes, so that equal experiments
+    share it; ``group_id`` is the same without the seed: the runs a table cell averages share it. ``directory`` is
+    ``<output.dir>/<run id>``.
+    """
+
+    config: Config
+    run_id: str
+    group_id: str
+    directory: Path
+
+    @property
+    def output(self) -> Path:
+        """Return ``output.dir``."""
+        return self.directory.parent
+
+    @property
+    def algorithm(self) -> str:
+        """Return the name of the algorithm."""
+        return str(self.config.algorithm["name"])
+
+    @property
+    def title(self) -> str:
+        """Return what a progress bar calls the run."""
+        return f"{self.algorithm} on {self.config.data.name}"
+
+    @property
+    def name(self) -> str:
+        """Return what W&B calls the run."""
+        return f"{self.algorithm}-{self.config.data.name}-seed{self.config.seed}-{self.run_id}"
+
+
+def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None = None) -> RunSpec:
+    """Fill in every key and check every name, before any work starts.
+
+    ``drop_unused`` lets a sweep range over algorithms and over fields that only some of them have: runs that differ
+    in a dropped field alone are one run. ``directory`` is that of a run to go on with: it decides the run id and
+    ``output.dir``. Raises UserError for names, types and values that are not allowed.
+    """
+    import_plugins(config.plugins)
+    dataset = DATASETS.get(config.data.name)
+    kind = ALGORITHMS.get(config.algorithm["name"])
+    resolved = dataclasses.replace(
+        config,
+        num_rounds=config.num_rounds or dataset.num_rounds,
+        model=dataclasses.replace(config.model, name=config.model.name or dataset.default_model),
+        evaluation=dataclasses.replace(
+            config.evaluation,
+            every=config.evaluation.every or dataset.evaluation_every,
+            targets=list(dataset.targets) if config.evaluation.targets is None else config.evaluation.targets,
+        ),
+        algorithm=algorithm_values(kind, config.algorithm, config.preset, drop_unused=drop_unused),
+    )
+    if directory is not None:
+        resolved = dataclasses.replace(resolved, output=dataclasses.replace(config.output, dir=str(directory.parent)))
+    kind.check(resolved)
+    check_model_name(str(resolved.model.name))
+    named = identity(resolved)
+    run_id = digest(named) if directory is None else directory.name
+    without_seed = {key: value for key, value in named.items() if key != "seed"}
+    return RunSpec(resolved, run_id, digest(without_seed), Path(resolved.output.dir) / run_id)
+
+
+def algorithm_values(kind: Any, given: dict[str, Any], preset: str, *, drop_unused: bool = False) -> dict[str, Any]:
+    """Return the algorithm's name and all its fields, nested as it declares them: given, of the preset, or default.
+
+    Raises UserError for a given field that the algorithm does not have, unless ``drop_unused`` and another has it.
+    """
+    options = dict(walk(kind))
+    values = {name: default_of(field) for name, field in options.items()} | preset_values(preset, options.items())
+    for name, value in leaves({name: value for name, value in given.items() if name != "name"}, options):
+        if name in options:
+            values[name] = typed(name, value, options[name])
+        elif not drop_unused or not owners(name):
+            raise unknown_field(kind.name, name, value, options)
+    nested: dict[str, Any] = {"name": kind.name}
+    for name, value in values.items():
+        *groups, field = name.split(".")
+        place = nested
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[field] = value
+    return nested
+
+
+def leaves(given: dict[str, Any], options: Options, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, value) of nested values; a mapping given for an option is its value."""
+    for name, value in given.items():
+        if isinstance(value, dict) and value and prefix + name not in options:
+            yield from leaves(value, options, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def typed(name: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
+    """Return a given value as the type its option declares; UserError where it has another or is not allowed."""
+    key = f"algorithm.{name}"
+    schema = dataclasses.make_dataclass("Field", [(field.name, field.type, dataclasses.field(default=MISSING))])
+    try:
+        found = getattr(OmegaConf.to_object(OmegaConf.merge(schema, {field.name: value})), field.name)
+    except (OmegaConfBaseException, ValueError, OverflowError):
+        expected = getattr(field.type, "__name__", field.type)
+        raise UserError(f"{key}={shown(value)} has the wrong type; expected {expected}") from None
+    check_value(key, found, field)
+    return found
+
+
+def owners(name: str) -> list[str]:
+    """Return the algorithms that have a field, or a group, of this dotted name."""
+    return [
+        algorithm
+        for algorithm, kind in ALGORITHMS.items()
+        if any(f"{known}.".startswith(f"{name}.") for known, _ in walk(kind))
+    ]
+
+
+def unknown_field(algorithm: str, name: str, value: Any, options: Options) -> UserError:
+    key = f"algorithm.{name}"
+    if any(known.startswith(f"{name}.") for known in options):
+        return UserError(f"{key}={shown(value)} has the wrong type; {key} is a group of keys")
+    others = owners(name)
+    hint = f"; {', '.join(others)} have it" if others else did_you_mean(name, options)
+    return UserError(f"{key}={value}: {algorithm} has no such field; it has {', '.join(options) or 'none'}{hint}")
+
+
+def all_options(config: Config) -> dict[str, "dataclasses.Field[Any]"]:
+    """Return every option of a configuration by dotted key, its algorithm's included."""
+    fields = walk(ALGORITHMS.get(config.algorithm["name"]))
+    return known_keys() | {f"algorithm.{name}": field for name, field in fields}
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """Return the resolved keys that say which experiment this is, not where or how it is carried out.
+
+    Options whose condition does not hold are left out, and so are open groups that are empty.
+    """
+    options, values = all_options(config), dict(flatten(to_dict(config)))
+    return {
+        key: value
+        for key, value in values.items()
+        if not key.startswith("trainer")
+        and value != {}
+        and (key not in options or (enters_identity(options[key]) and has_effect(options[key], values)))
+    }
+
+
+def digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]

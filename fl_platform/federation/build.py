@@ -1,0 +1,66 @@
+"""Data, network and algorithm of a resolved configuration."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from fl_platform import models
+from fl_platform.algorithms import base
+from fl_platform.config.options import default_of
+from fl_platform.config.schema import Config
+from fl_platform.data import datasets
+from fl_platform.data.deal import deal, prepare
+from fl_platform.errors import UserError
+from fl_platform.federation.module import FederatedModule
+from fl_platform.models.layers import BatchNorm
+from fl_platform.models.network import Network
+from fl_platform.seeding import torch_generator
+
+
+def make_algorithm(config: Config) -> base.Algorithm:
+    """Return a new algorithm with the configured fields."""
+    values = {name: value for name, value in config.algorithm.items() if name != "name"}
+    algorithm: base.Algorithm = instantiate(base.get(config.algorithm["name"]), values)
+    return algorithm
+
+
+def instantiate(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Return ``kind(**values)`` with the nested values of a group of options as its dataclass."""
+    groups = {
+        field.name: type(default)
+        for field in dataclasses.fields(kind)
+        if field.init and dataclasses.is_dataclass(default := default_of(field))
+    }
+    return kind(**{name: instantiate(groups[name], v) if name in groups else v for name, v in values.items()})
+
+
+def build(config: Config, algorithm: base.Algorithm) -> FederatedModule:
+    """Return the module of a resolved configuration: its data, dealt to workers, and the network the algorithm needs.
+
+    Raises UserError where the data set is missing or does not fit, or the model cannot be trained by workers.
+    """
+    dataset = datasets.get(config.data.name)
+    train_set, test_set = prepare(config)
+    network = make_network(config, dataset, algorithm.wants)
+    partition = deal(config, train_set.labels.numpy())
+    return FederatedModule(config, dataset, network, train_set, test_set, partition)
+
+
+def make_network(config: Config, dataset: datasets.Dataset, wants: Mapping[str, Any]) -> Network:
+    """Return the configured model; ``wants`` is what the algorithm asks of it."""
+    module = models.build(
+        str(config.model.name),
+        dataset.shape,
+        dataset.num_classes,
+        norm=config.model.norm,
+        width=config.model.width,
+        options=config.model.options,
+        generator=torch_generator(config.seed, "init"),
+        **wants,
+    )
+    if config.batch_size == 1 and any(isinstance(child, BatchNorm) for child in module.modules()):
+        raise UserError(f"batch_size=1 with model.name={config.model.name}: BatchNorm needs at least 2 samples")
+    try:
+        return Network(module)
+    except ValueError as error:
+        raise UserError(f"model.name={config.model.name} cannot be trained by workers: {error}") from None

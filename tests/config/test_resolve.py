@@ -1,0 +1,311 @@
+"""What a run is: resolved keys, run ids, fields of algorithms, and what is refused before any work starts."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fl_platform.algorithms import base
+from fl_platform.config.compose import compose
+from fl_platform.config.options import default_of, enters_identity, group, option, walk
+from fl_platform.config.registry import ALGORITHMS
+from fl_platform.config.resolve import identity, resolve
+from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys, to_dict
+from fl_platform.data import datasets
+from fl_platform.errors import UserError
+
+
+def spec_of(*words):
+    return resolve(compose(list(words)))
+
+
+def resolved(*words):
+    return spec_of(*words).config
+
+
+def identifier(*words):
+    return spec_of(*words).run_id
+
+
+def test_a_spec_is_frozen_and_says_where_the_run_lies():
+    spec = spec_of("output.dir=somewhere", "algorithm.name=fedprox", "seed=4")
+    assert spec.directory == Path("somewhere") / spec.run_id
+    assert (spec.output, spec.algorithm, spec.title) == (Path("somewhere"), "fedprox", "fedprox on digits")
+    assert spec.name == f"fedprox-digits-seed4-{spec.run_id}"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        spec.run_id = "another"
+
+
+def test_the_directory_of_a_run_decides_its_id_and_output(tmp_path):
+    spec = resolve(compose(["output.dir=elsewhere"]), directory=tmp_path / "0123456789ab")
+    assert (spec.run_id, spec.output, spec.config.output.dir) == ("0123456789ab", tmp_path, str(tmp_path))
+    assert spec.group_id == spec_of().group_id
+
+
+def test_keys_left_open_follow_the_data_set():
+    config = resolved("data.name=tiny_imagenet")
+    assert (config.num_rounds, config.model.name, config.evaluation.every) == (2000, "resnet20", 5)
+    assert config.evaluation.targets == list(datasets.get("tiny_imagenet").targets)
+    given = resolved(
+        "data.name=tiny_imagenet", "num_rounds=3", "model.name=mlp", "evaluation.every=1", "evaluation.targets=[]"
+    )
+    assert (given.num_rounds, given.model.name, given.evaluation.every, given.evaluation.targets) == (3, "mlp", 1, [])
+
+
+def test_resolving_twice_changes_nothing():
+    spec = spec_of("algorithm.name=gradma", "data.name=mnist", "preset=released")
+    assert resolve(spec.config) == spec
+
+
+PLACEMENT = {
+    "threads": "2",
+    "device": "cpu",
+    "engine": "stacked",
+    "cohort_chunk": "1",
+    "output.dir": "elsewhere",
+    "data.root": "/data",
+    "tracking.mode": "disabled",
+    "tracking.project": "p",
+    "tracking.entity": "e",
+    "tracking.group": "g",
+    "tracking.tags": "[a]",
+    "checkpoint.every": "7",
+    "checkpoint.keep_finished": "false",
+    "state.device": "cpu",
+    "preset": "paper",
+    "scenario": "null",
+    "chosen": "null",
+    "point": "null",
+    "plugins": "[json]",
+    "trainer": "{devices: 2, profiler: simple}",
+}
+IDENTITY = {
+    "seed": "1",
+    "data.name": "mnist",
+    "data.partition": "iid",
+    "data.validation_fraction": "0.1",
+    "model.name": "lenet5",
+    "model.norm": "group",
+    "model.width": "16",
+    "model.options": "{a: 1}",
+    "num_workers": "50",
+    "cohort_size": "5",
+    "num_rounds": "7",
+    "local_steps": "2",
+    "batch_size": "8",
+    "local_lr": "0.01",
+    "server_lr": "0.1",
+    "aggregation": "samples",
+    "buffers": "server",
+    "algorithm": "{name: fedprox}",
+    "availability.name": "markov",
+    "faults.kind": "nan",
+    "faults.reject_nonfinite": "true",
+    "evaluation.every": "3",
+    "evaluation.targets": "[0.5]",
+    "precision": "float64",
+}
+OF_GRADMA = {
+    "algorithm.qp.solver": "clarabel",
+    "algorithm.qp.scope": "tensor",
+    "algorithm.qp.worker_margin": "0.1",
+    "algorithm.qp.server_margin": "0.1",
+    "algorithm.qp.drop_threshold": "0.1",
+    "algorithm.memory_policy": "fifo",
+}
+
+
+SWITCHED = {
+    "data.dirichlet_omega": ("0.5", "data.partition=dirichlet", "data.partition=iid"),
+    "data.shards_per_worker": ("5", "data.partition=shards", "data.partition=dirichlet"),
+    "availability.failure_probability": ("0.2", "availability.name=bernoulli", "availability.name=markov"),
+    "availability.leave_probability": ("0.2", "availability.name=markov", "availability.name=bernoulli"),
+    "availability.return_probability": ("0.2", "availability.name=markov", "availability.name=always"),
+    "faults.probability": ("0.2", "faults.kind=nan", "faults.kind=none"),
+    "faults.scale": ("7", "faults.kind=huge", "faults.kind=nan"),
+}
+"""Key -> (another value, the word under which it counts, a word under which it does not)."""
+
+
+def test_these_lists_name_every_key():
+    assert PLACEMENT.keys() | IDENTITY.keys() | SWITCHED.keys() == known_keys().keys()
+    assert {key for key, field in known_keys().items() if field.metadata["when"]} == SWITCHED.keys()
+
+
+@pytest.mark.parametrize("key", PLACEMENT)
+def test_where_and_how_a_run_is_carried_out_does_not_change_its_id(key):
+    for algorithm in ("fedavg", "gradma"):
+        plain = spec_of(f"algorithm.name={algorithm}")
+        placed = spec_of(f"algorithm.name={algorithm}", f"{key}={PLACEMENT[key]}")
+        assert (placed.run_id, placed.group_id) == (plain.run_id, plain.group_id)
+
+
+def test_fields_that_place_a_run_are_those_readers_of_runs_know():
+    found = {
+        f"algorithm.{n}" for _, kind in ALGORITHMS.items() for n, field in walk(kind) if not enters_identity(field)
+    }
+    assert found == set(PLACEMENT_FIELDS)
+    assert identifier("algorithm.name=gradma", "algorithm.memory_device=cpu", "algorithm.memory_shard=true") == (
+        identifier("algorithm.name=gradma")
+    )
+
+
+@pytest.mark.parametrize("key", IDENTITY)
+def test_what_the_experiment_is_changes_its_id(key):
+    assert identifier(f"{key}={IDENTITY[key]}") != identifier()
+    assert (spec_of(f"{key}={IDENTITY[key]}").group_id == spec_of().group_id) == (key == "seed")
+
+
+@pytest.mark.parametrize("key", OF_GRADMA)
+def test_options_of_gradma_change_its_id_and_are_refused_elsewhere(key):
+    word = f"{key}={OF_GRADMA[key]}"
+    assert identifier("algorithm.name=gradma", word) != identifier("algorithm.name=gradma")
+    with pytest.raises(UserError, match=f"{key}=.*: fedavg has no such field; it has none; gradma.* have it"):
+        resolved(word)
+
+
+def test_each_side_of_gradma_has_its_own_options():
+    fields = {name: set(dict(walk(base.get(name)))) for name in ("gradma", "gradma_w", "gradma_s")}
+    assert fields["gradma"] == fields["gradma_w"] | fields["gradma_s"]
+    assert fields["gradma_w"] == {"previous_model", "qp.solver", "qp.scope", "qp.worker_margin"}
+    assert "qp.worker_margin" not in fields["gradma_s"]
+
+
+@pytest.mark.parametrize("key", SWITCHED)
+def test_a_key_counts_only_while_another_has_not_switched_it_off(key):
+    value, on, off = SWITCHED[key]
+    assert identifier(on, f"{key}={value}") != identifier(on)
+    assert identifier(off, f"{key}={value}") == identifier(off)
+
+
+def test_equal_experiments_given_in_different_ways_have_one_id(tmp_path):
+    words = ["data.name=mnist", "algorithm.name=fedprox", "algorithm.mu=1", "local_lr=0.10", "num_rounds=500"]
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        yaml.safe_dump({"data": {"name": "mnist"}, "algorithm": {"name": "fedprox", "mu": 1.0}, "local_lr": "1e-1"})
+    )
+    ways = [
+        spec_of(*words),
+        spec_of(*reversed(words)),
+        resolve(compose([], [file])),
+        spec_of("point=" + " ".join(words)),
+        resolve(compose(["algorithm={name: fedprox, mu: 1e0}", "data.name=mnist", "aggregation=uniform"])),
+    ]
+    assert len({way.run_id for way in ways}) == 1
+    printed = tmp_path / "printed.yaml"
+    printed.write_text(yaml.safe_dump(to_dict(ways[0].config)))
+    assert resolve(compose([], [printed])).run_id == ways[0].run_id
+
+
+@pytest.mark.parametrize("name", base.names())
+def test_a_default_said_aloud_does_not_change_the_id(name):
+    fields = [(key, default_of(field)) for key, field in walk(base.get(name))]
+    words = [f"algorithm.{key}={'null' if value is None else value}" for key, value in fields]
+    words.insert(0, f"algorithm.name={name}")
+    assert identifier(*words) == identifier(f"algorithm.name={name}")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["data.name=minst"], "data.name=minst is not known; allowed: .*; did you mean 'mnist'"),
+        (["algorithm.name=fedporx"], "algorithm.name=fedporx is not known; allowed: .*; did you mean 'fedproxm?'"),
+        (["model.name=lenet"], "model.name=lenet is not known; allowed: .*; did you mean 'lenet5'"),
+        (["algorithm.mu=1"], "algorithm.mu=1: fedavg has no such field; it has none; fedprox, .* have it"),
+        (
+            ["algorithm.name=gradma", "algorithm.memory_sise=9"],
+            "algorithm.memory_sise=9: gradma has no such field; it has .*; did you mean 'memory_size'",
+        ),
+        (["algorithm.name=fedprox", "algorithm.mu=x"], "algorithm.mu=x has the wrong type; expected float"),
+        (["algorithm.name=fedprox", "algorithm.mu="], "algorithm.mu=null has the wrong type; expected float"),
+        (["algorithm.name=fedprox", "algorithm.mu={a: 1}"], "algorithm.mu={'a': 1} has the wrong type; expected float"),
+        (["algorithm.name=fedprox", "algorithm.mu=-1"], "algorithm.mu=-1.0 is not allowed; it must be >= 0"),
+        (
+            ["algorithm.name=fedprox", "algorithm.mu=nan"],
+            "algorithm.mu=nan is not allowed; it must be a finite number >= 0",
+        ),
+        (
+            ["algorithm.name=gradma", "algorithm.memory_size=5"],
+            "algorithm.memory_size=5 is not allowed; .* cohort_size=10 and num_workers=100",
+        ),
+        (
+            ["algorithm.name=gradma", "algorithm.memory_size=101"],
+            "algorithm.memory_size=101 is not allowed; .* num_workers=100",
+        ),
+        (
+            ["algorithm.name=gradma", "algorithm.qp.scop=global"],
+            "algorithm.qp.scop=global: gradma has no such field; it has .*; did you mean 'qp.scope'",
+        ),
+        (
+            ["algorithm.name=gradma", "algorithm.qp.scope=locla"],
+            "algorithm.qp.scope=locla is not allowed; allowed: global \\| tensor",
+        ),
+        (
+            ["algorithm.name=gradma", "algorithm.qp=tensor"],
+            "algorithm.qp=tensor has the wrong type; algorithm.qp is a group of keys",
+        ),
+        (
+            ["algorithm.name=gradma", "algorithm.memory_policy=lru"],
+            "algorithm.memory_policy=lru is not known; allowed: fifo, .*",
+        ),
+        (
+            ["algorithm.name=gradma_w", "algorithm.qp.server_margin=0.1"],
+            "algorithm.qp.server_margin=0.1: gradma_w has no such field; .*; gradma, gradma_s have it",
+        ),
+        (["plugins=[no_such_module]"], r"plugins=\[no_such_module\] cannot be imported"),
+        (["plugins=['']"], r"plugins=\[\] cannot be imported"),
+        (["plugins=[.x]"], r"plugins=\[.x\] cannot be imported"),
+    ],
+)
+def test_names_and_hyper_parameters_are_checked_before_any_work(words, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        resolved(*words)
+
+
+def test_a_sweep_may_drop_fields_that_other_algorithms_have():
+    given = compose(["algorithm.name=fedavg", "algorithm.mu=0.5", "algorithm.qp.scope=tensor"])
+    assert resolve(given, drop_unused=True).run_id == identifier()
+    with pytest.raises(UserError, match="no such field"):
+        resolve(compose(["algorithm.zeta=1"]), drop_unused=True)
+
+
+def test_presets_apply_to_the_algorithms_that_declare_them():
+    released = resolved("preset=released", "algorithm.name=gradma")
+    assert (released.aggregation, released.algorithm["qp"]["scope"]) == ("samples", "tensor")
+    assert resolved("preset=released").algorithm == {"name": "fedavg"}
+    assert resolved("preset=released", "algorithm.name=gradma", "algorithm.qp.scope=global").algorithm["qp"] == {
+        **released.algorithm["qp"],
+        "scope": "global",
+    }
+    assert resolved("preset=released", "point=algorithm.name=gradma").algorithm == released.algorithm
+
+
+def test_an_algorithm_may_declare_groups_conditions_and_presets_of_its_own():
+    @dataclass(frozen=True)
+    class Inner:
+        kind: str = option("plain", "which", choices=("plain", "scaled"))
+        scale: float = option(1.0, "by how much", when=("algorithm.inner.kind", "scaled"))
+
+    try:
+
+        @dataclass(eq=False)
+        class Grouped(base.Algorithm, name="grouped"):
+            """FedAvg with options."""
+
+            rate: float = option(0.1, "a rate", presets={"released": 0.5})
+            inner: Inner = group(Inner, "nested")
+
+        assert resolved("algorithm.name=grouped", "preset=released").algorithm == {
+            "name": "grouped",
+            "rate": 0.5,
+            "inner": {"kind": "plain", "scale": 1.0},
+        }
+        plain, scaled = "algorithm.inner.kind=plain", "algorithm.inner.kind=scaled"
+        name, scale = "algorithm.name=grouped", "algorithm.inner.scale=3"
+        assert identifier(name, plain, scale) == identifier(name)
+        assert identifier(name, scaled, scale) != identifier(name, scaled)
+        assert "algorithm.inner.scale" not in identity(resolved(name))
+    finally:
+        ALGORITHMS._entries.pop("grouped", None)
