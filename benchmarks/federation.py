@@ -26,6 +26,7 @@ from fl_platform.federation.launch import make_trainer, quieten_lightning
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RowFile
 from fl_platform.models.layers import Pass
+from fl_platform.tracking.identity import describe
 from fl_platform.tracking.logger import close_logger, open_logger
 
 WARM_UP = 3  # rounds
@@ -161,7 +162,7 @@ def run(words: list[str], rounds: int) -> Finished:
 @contextmanager
 def logged(config: Config) -> Iterator[Any]:
     quieten_lightning()
-    logger = open_logger(config, experiment.run_id(config), experiment.group_id(config))
+    logger = open_logger(config, describe(config, experiment.run_id(config), experiment.group_id(config)))
     try:
         yield logger
     finally:

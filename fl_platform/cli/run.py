@@ -50,6 +50,7 @@ def main(words: list[str]) -> int:
     from fl_platform.federation.launch import Result, is_first_rank, launch, say
     from fl_platform.runs import metrics
     from fl_platform.runs.directory import RunDirectory, check_writable, json_text
+    from fl_platform.runs.status import RunStatus
     from fl_platform.runs.writing import write_atomically
 
     if args.json:
@@ -60,7 +61,7 @@ def main(words: list[str]) -> int:
     identifier = run_id(config)
     files = RunDirectory(Path(config.output.dir), identifier)
     stored = files.result()
-    if args.skip_finished and stored and stored[metrics.STATUS] == "finished":
+    if args.skip_finished and stored and stored[metrics.STATUS] == RunStatus.FINISHED:
         say(f"run {identifier} is finished already")
         result = Result(stored, None)
     else:
@@ -73,7 +74,7 @@ def main(words: list[str]) -> int:
             return result.exit_code
     if result.wandb_directory is not None:
         say(f"W&B directory: {result.wandb_directory}")
-    if result.summary[metrics.STATUS] == "interrupted":
+    if result.status is RunStatus.INTERRUPTED:
         say(f"to resume: {resume_command(config, identifier)}")
     if args.json:
         write_atomically(args.json, json_text(result.summary, indent=1) + "\n")

@@ -1,11 +1,35 @@
-"""What a run records about the code that made it."""
+"""What a run records about itself and the code that made it."""
 
+import os
+import socket
 import subprocess
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fl_platform.config.schema import Config, to_dict
+from fl_platform.runs.record import PROVENANCE, RunRecord
+
 PACKAGES = ("torch", "torchvision", "lightning", "wandb", "numpy", "scipy", "numba", "omegaconf", "cvxpylayers")
+
+
+def describe(config: Config, run_id: str, group: str) -> RunRecord:
+    """All that is known of a run before its first round, for its directory and for W&B alike."""
+    tracking = config.tracking
+    return RunRecord(
+        source="",
+        run_id=run_id,
+        entity=tracking.entity or "",
+        project=tracking.project,
+        name=f"{config.algorithm['name']}-{config.data.name}-seed{config.seed}-{run_id}",
+        group=tracking.group or group,
+        sweep=os.environ.get("WANDB_SWEEP_ID", ""),
+        tags=(config.algorithm["name"], config.data.name, *tracking.tags),
+        host=socket.gethostname(),
+        started=time.time(),
+        config={**to_dict(config), PROVENANCE: {"id": run_id, "group": group, **provenance()}},
+    )
 
 
 def provenance() -> dict[str, Any]:

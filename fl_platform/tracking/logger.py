@@ -12,17 +12,17 @@ import wandb
 from lightning.pytorch.loggers import WandbLogger
 from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
 
-from fl_platform.config.schema import Config, to_dict
+from fl_platform.config.schema import Config
 from fl_platform.errors import UserError
-from fl_platform.runs import metrics, wandb_file
-from fl_platform.tracking.identity import provenance
+from fl_platform.runs import metrics, wandb_logs
+from fl_platform.runs.record import RunRecord
 
 MOST_SECONDS_TO_WRITE = 10.0
 NO_ROOM = 1 << 16  # bytes: on a full disk the end is never written
 
 
-def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
-    """The logger of a run, or None for tracking.mode=disabled.
+def open_logger(config: Config, about: RunRecord) -> WandbLogger | None:
+    """The logger of a run that ``about`` describes, or None for tracking.mode=disabled.
 
     Under ``wandb agent`` the run id is the agent's; ours is in the config as ``run.id`` either way.
     """
@@ -37,20 +37,20 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
     logging.raiseExceptions = False  # on a full disk W&B's debug log would print a traceback a line
     Path(config.output.dir).mkdir(parents=True, exist_ok=True)
     offline = tracking.mode == "offline"
-    wandb_id = os.environ.get("WANDB_RUN_ID", run_id)
+    wandb_id = os.environ.get("WANDB_RUN_ID", about.run_id)
     try:
         # not by WandbLogger, which passes a setting that wandb warns of and makes trainer/global_step the x axis
         run = wandb.init(
-            project=tracking.project,
-            entity=tracking.entity,
-            name=f"{config.algorithm['name']}-{config.data.name}-seed{config.seed}-{run_id}",
+            project=about.project,
+            entity=about.entity or None,
+            name=about.name,
             id=wandb_id,
             resume="allow",
             dir=str(Path(config.output.dir).absolute()),  # W&B's service may have been started in another directory
             mode="offline" if offline else "online",
-            group=tracking.group or group,
-            tags=[config.algorithm["name"], config.data.name, *tracking.tags],
-            config={**to_dict(config), "run": {"id": run_id, "group": group, **provenance()}},
+            group=about.group,
+            tags=about.tags,
+            config=about.config,
             settings=wandb.Settings(
                 console="off", silent=True, save_code=False, disable_git=True, x_disable_stats=offline
             ),
@@ -103,7 +103,7 @@ def wait_until_written(directory: Path) -> None:
     """W&B's service may still be writing when a run is finished: a report right after it would call it crashed."""
     deadline = time.monotonic() + MOST_SECONDS_TO_WRITE
     for log in directory.glob("run-*.wandb"):
-        while wandb_file.read(log).exit_code is None and time.monotonic() < deadline:
+        while wandb_logs.read(log).exit_code is None and time.monotonic() < deadline:
             if shutil.disk_usage(directory).free < NO_ROOM:
                 return
             time.sleep(0.02)

@@ -9,8 +9,8 @@ from fl_platform.algorithms.fedavg import FedAvg
 from fl_platform.config.compose import compose
 from fl_platform.errors import UserError
 from fl_platform.federation import experiment
-from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.models import vgg11
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.algorithms.trajectories import DROPOUT, PLAIN
 from tests.federations import make_config, make_module, synthetic_dataset, train
 

@@ -14,7 +14,7 @@ import pytest
 
 from fl_platform.algorithms import base
 from fl_platform.cli import main
-from fl_platform.federation.checkpoints import sorted_checkpoints
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 
 SMALL = ["num_workers=10", "cohort_size=2", "num_rounds=3", "local_steps=1", "tracking.mode=disabled"]
 LAST_LINE = re.compile(

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from fl_platform.federation import experiment, progress
-from fl_platform.federation.checkpoints import AtomicCheckpointIO, sorted_checkpoints
+from fl_platform.federation.checkpoints import AtomicCheckpointIO
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.federations import make_config, make_module, train
 
 

@@ -16,10 +16,11 @@ import pytest
 
 from fl_platform.dashboard.store import Store
 from fl_platform.errors import UserError
-from fl_platform.federation.checkpoints import sorted_checkpoints
-from fl_platform.runs import wandb_file
-from fl_platform.runs.frames import find_logs, load
+from fl_platform.runs import wandb_logs
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
+from fl_platform.runs.frames import load
 from fl_platform.runs.liveness import FILE, at_work, is_alive
+from fl_platform.runs.sources import discover
 from tests.torture import forked
 from tests.torture.same_run import Left, differences, left_by
 
@@ -156,8 +157,8 @@ def test_rounds_that_never_reached_the_wandb_log_are_in_the_report_after_a_resum
     (rows,) = (tmp_path / "runs").glob("*/attempts/*/rounds.jsonl")
     on_disk = [json.loads(line) for line in rows.read_text().splitlines()]
     assert len(on_disk) == 6
-    (log,) = find_logs(tmp_path / "runs")
-    in_log = wandb_file.read(log).history.num_rows
+    (log,) = discover(tmp_path / "runs").logs
+    in_log = wandb_logs.read(log).history.num_rows
     assert in_log < 6
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
     assert list(load([tmp_path / "runs"]).runs["status"]) == ["crashed"]
