@@ -1,6 +1,7 @@
 """Reads run directories: once for a report, or again and again while a run is written."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def read_directory(path: Path, wandb_log: Path | None = None, cache_dir: Path | 
         return kept
     record = RunReader(path, lists=True).read(wandb_log)
     assert record is not None  # a first read always is news
-    if record.status and record.status.has_ended and rounds is not None:
+    if files.result() is not None and rounds is not None:
         cache.save(place, key, record)
     return record
 
@@ -89,9 +90,15 @@ class RunReader:
             config=self._config if provenance is None else {**self._config, PROVENANCE: provenance},
             summary={**self._rows.latest, **self._result},
             history=one_row_per_round(self._rows.table()),
-            warnings=(f"{self.path}: {self._rows.damaged} rows are damaged",) if self._rows.damaged else (),
+            warnings=tuple(self._warnings()),
         )
         return self._record
+
+    def _warnings(self) -> Iterator[str]:
+        if not self._config:
+            yield f"{self.path}: config.yaml is missing or cannot be read"
+        if self._rows.damaged:
+            yield f"{self.path}: {self._rows.damaged} rows are damaged"
 
     def _own_tags(self) -> tuple[str, ...]:
         """The tags in the configuration, for directories without `run.json`."""

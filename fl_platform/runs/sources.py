@@ -27,9 +27,14 @@ class Found:
     sweeps: list[Path] = field(default_factory=list)
 
     def directories(self) -> dict[str, Path]:
-        """Run id -> its directory; of two with the same id one with a result, then the newest, the newest first."""
-        ordered = sorted(self.runs, key=_worth)
-        newest = {path.name: path for path in ordered}
+        """Run id -> its directory, the newest first.
+
+        Of two with the same id one with a result, then the newest counts. One without a configuration, as a run has in
+        its first moment, is left out where there is a W&B log.
+        """
+        logs = self.logs_by_id()
+        kept = [path for path in self.runs if path.name not in logs or has_config(path)]
+        newest = {path.name: path for path in sorted(kept, key=_worth)}
         return dict(sorted(newest.items(), key=lambda item: _worth(item[1])[1], reverse=True))
 
     def logs_by_id(self) -> dict[str, list[Path]]:
@@ -38,6 +43,11 @@ class Found:
         for path in sorted(self.logs):
             logs.setdefault(path.stem.removeprefix("run-"), []).append(path)
         return logs
+
+
+def has_config(path: Path) -> bool:
+    """Whether a run directory says what the run is; those that an earlier version restored do not."""
+    return RunDirectory(path.parent, path.name).config_file.exists()
 
 
 def _worth(path: Path) -> tuple[bool, int]:
@@ -75,8 +85,8 @@ def read(sources: Iterable[str | Path], cache_dir: Path | None = None) -> list[R
     """One record per run id, in the order of ids.
 
     A source is a directory with runs, a `.wandb` file, an archive, or `wandb:entity/project[/sweep]`. Below a
-    directory, run directories are read first, then the W&B logs of runs without one. A run that has a directory
-    anywhere is taken from there alone. Raises UserError for a source that holds no run.
+    directory, run directories are read first, then the W&B logs of runs without one. A run that has a directory with
+    its configuration anywhere is taken from there alone. Raises UserError for a source that holds no run.
     """
     found, imported = Found(), list[RunRecord]()
     for source in sources:
@@ -96,6 +106,8 @@ def read(sources: Iterable[str | Path], cache_dir: Path | None = None) -> list[R
         else:
             imported += _read_file(Path(source), cache_dir)
     directories, logs = found.directories(), found.logs_by_id()
+    known = {own_id(record) for record in imported}
+    directories = {run_id: path for run_id, path in directories.items() if run_id not in known or has_config(path)}
     records = [
         read_directory(path, logs[run_id][-1] if run_id in logs else None, cache_dir)
         for run_id, path in directories.items()

@@ -9,22 +9,27 @@ from fl_platform.runs.writing import write_atomically
 
 
 def restore(source: Path, output: Path) -> tuple[int, int]:
-    """Write the directory of every ended run that ``output`` has no result of; returns (written, in the archive).
+    """Write the directory of every ended run that ``output`` lacks; returns (written, in the archive).
 
-    Checkpoints are not in an archive: a run that had not ended starts again. Raises UserError for a file that is no
-    archive.
+    A result that is there stays, with its rounds; a configuration that is missing beside it is written. Checkpoints
+    are not in an archive: a run that had not ended starts again. Raises UserError for a file that is no archive.
     """
     ended = [record for record in merge(archive.read(source)) if record.status and record.status.has_ended]
-    missing = [record for record in ended if RunDirectory(output, record.run_id).result() is None]
-    for record in missing:
-        _write(record, RunDirectory(output, record.run_id))
-    return len(missing), len(ended)
+    written = [record for record in ended if _write(record, RunDirectory(output, record.run_id))]
+    return len(written), len(ended)
 
 
-def _write(record: RunRecord, files: RunDirectory) -> None:
+def _write(record: RunRecord, files: RunDirectory) -> bool:
+    """Write what is missing of a run; returns whether anything was."""
+    if files.result() is not None:
+        if files.config_file.exists():
+            return False
+        files.write_description(record)
+        return True
     attempt = files.start_attempt()
     rows = ({name: value for name, value in row.items() if value is not None} for row in record.history.to_pylist())
     write_atomically(rounds_file(attempt), "".join(f"{json_text(row)}\n" for row in rows))
     files.write_description(record)
     summary = {name: value for name, value in record.summary.items() if not name.startswith("_")}
     files.complete(attempt, {**summary, "run": record.run_id, metrics.STATUS: record.status})
+    return True

@@ -146,6 +146,25 @@ def test_restored_runs_show_everywhere_with_their_configuration(
         assert yaml.safe_load((one / name).read_text()) == yaml.safe_load((output / one.name / name).read_text())
 
 
+def test_a_directory_that_an_earlier_version_restored_gets_its_configuration(
+    made: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    output, ids = made
+    archive.write(read([output]), tmp_path / "runs.parquet")
+    restored = tmp_path / "runs"
+    words = ["sweep", "restore", str(tmp_path / "runs.parquet"), "--into", str(restored)]
+    assert main(words) == 0
+    expected = said_by_report(restored)
+    for name in ("config.yaml", "run.json"):
+        (restored / ids["finished"] / name).unlink()
+    assert any("config.yaml is missing" in text for text in load([restored]).warnings)
+    assert said_by_report(restored / ids["untracked"]) == {ids["untracked"]: expected[ids["untracked"]]}
+    together = load([restored, tmp_path / "runs.parquet"])
+    assert together.runs["config.algorithm.name"].notna().all()
+    assert main(words) == 0
+    assert said_by_report(restored) == expected
+
+
 def test_a_directory_of_an_earlier_version_is_read(made: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     """Neither `run.json` nor an end in `process.json`: the configuration, the rounds and the W&B log say the rest."""
     output, ids = made
