@@ -26,6 +26,7 @@ from fl_platform.federation.launch import attach, make_trainer, quieten_lightnin
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RowFile
 from fl_platform.models.layers import Pass
+from fl_platform.tracking.identity import describe
 from fl_platform.tracking.logger import close_logger, open_logger
 
 WARM_UP = 3  # rounds
@@ -162,7 +163,7 @@ def run(words: list[str], rounds: int) -> Finished:
 @contextmanager
 def logged(spec: RunSpec) -> Iterator[Any]:
     quieten_lightning()
-    logger = open_logger(spec)
+    logger = open_logger(spec, describe(spec))
     try:
         yield logger
     finally:

@@ -12,8 +12,8 @@ from benchmarks.clock import Ratio
 from benchmarks.federation import WARM_UP, w1_words
 from benchmarks.table import Entry
 from fl_platform.errors import UserError
-from fl_platform.runs import wandb_file
-from fl_platform.runs.frames import find_logs
+from fl_platform.runs import wandb_logs
+from fl_platform.runs.sources import discover
 
 
 def round_seconds(words: list[str], rounds: int) -> float:
@@ -24,8 +24,8 @@ def round_seconds(words: list[str], rounds: int) -> float:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
         if done.returncode:
             raise UserError(f"a run for the benchmark failed: {' '.join(done.stderr.split())[-300:]}")
-        [log] = find_logs(Path(directory))
-        stamps: list[float] = wandb_file.read(log).history["_timestamp"].to_pylist()
+        [log] = discover(Path(directory)).logs
+        stamps: list[float] = wandb_logs.read(log).history["_timestamp"].to_pylist()
     steps = [after - before for before, after in zip(stamps[WARM_UP:-2], stamps[WARM_UP + 1 : -1], strict=True)]
     return statistics.median(steps)
 

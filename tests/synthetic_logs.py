@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from fl_platform.runs import metrics
-from fl_platform.runs.wandb_file import LoggedRun
+from fl_platform.runs.record import RunRecord
+from fl_platform.runs.status import RunStatus
 
 
 def curve(level: float, speed: float, seed: int, rounds: int) -> np.ndarray:
@@ -33,7 +34,7 @@ def make_log(
     columns: dict[str, Any] | None = None,
     run_id: str | None = None,
     **config: Any,
-) -> LoggedRun:
+) -> RunRecord:
     """One run as the logger writes it; ``config`` adds dotted keys written with double underscores."""
     values = np.asarray(curve(level, speed, seed, rounds) if accuracy is None else accuracy, dtype=float)
     count = len(values)
@@ -58,7 +59,7 @@ def make_log(
         **(columns or {}),
     }
     identity = json.dumps(nested, sort_keys=True)
-    return LoggedRun(
+    return RunRecord(
         source=f"made up {identity}",
         run_id=run_id or f"{algorithm}-{seed}-{zlib.crc32(identity.encode()):08x}",
         started=1000.0 + seed,
@@ -66,11 +67,11 @@ def make_log(
         config=nested,
         summary={metrics.STATUS: status, metrics.TOP_ACCURACY: float(np.nanmax(values)) if count else None},
         history=pa.table(history),
-        status=status,
+        status=RunStatus(status),
     )
 
 
-def write_wandb_file(path: Path, log: LoggedRun, has_exit: bool = True) -> None:
+def write_wandb_file(path: Path, log: RunRecord, has_exit: bool = True) -> None:
     """A log in W&B's own format, through wandb's protobuf classes."""
     from wandb.proto import wandb_internal_pb2 as pb
 

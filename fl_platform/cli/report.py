@@ -13,7 +13,9 @@ from fl_platform.errors import UserError, visible
 from fl_platform.reporting import pivot, render
 from fl_platform.reporting.report import ARCHIVE, build, list_reports, read_report
 from fl_platform.runs import archive
-from fl_platform.runs.frames import RUNNING, Runs, merge, read_source, select, to_frames
+from fl_platform.runs.frames import load, select, to_frames
+from fl_platform.runs.sources import read
+from fl_platform.runs.status import RunStatus
 
 _EPILOG = """examples:
   report                                                list the reports below ./reports
@@ -68,7 +70,7 @@ def _print_pivot(options: argparse.Namespace) -> int:
         raise UserError(f"--rows makes a free table; it does not go with the report {options.name}")
     if not options.source:
         raise UserError("--rows needs --source: the output.dir of runs, an archive, or wandb:entity/project")
-    runs = select(_load(options.source), _conditions(options.where))
+    runs = select(load(options.source), _conditions(options.where))
     table = pivot.pivot_table(runs, _keys("--rows", options.rows), _keys("--columns", options.columns), options.value)
     sys.stdout.write(render.render(table, options.format))
     return 0
@@ -76,11 +78,11 @@ def _print_pivot(options: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace) -> int:
     report = read_report(Path("reports"), options.name)
-    logs = merge(log for source in options.source or report.source_paths() for log in read_source(source))
+    records = read(options.source or report.source_paths())
     if options.archive:
-        logs = [log for log in logs if log.status != RUNNING]  # an archive has no second look at them
-        archive.write(logs, report.directory / ARCHIVE)
-    runs = select(to_frames(logs), _conditions(options.where))
+        records = [one for one in records if one.status is not RunStatus.RUNNING]  # an archive does not change
+        archive.write(records, report.directory / ARCHIVE)
+    runs = select(to_frames(records), _conditions(options.where))
     for warning in runs.warnings:
         print(f"warning: {visible(warning)}", file=sys.stderr)
     out = options.out or report.directory
@@ -89,12 +91,8 @@ def _build(options: argparse.Namespace) -> int:
     if options.html:
         from fl_platform.reporting.page import write_page
 
-        print(write_page(report, runs, logs, out))
+        print(write_page(report, runs, records, out))
     return 0
-
-
-def _load(sources: list[str]) -> Runs:
-    return to_frames(merge(log for source in sources for log in read_source(source)))
 
 
 def _keys(flag: str, text: str) -> list[str]:

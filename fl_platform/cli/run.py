@@ -19,6 +19,7 @@ def main(words: list[str]) -> int:
     from fl_platform.federation.launch import Result, is_first_rank, launch, say
     from fl_platform.runs import metrics
     from fl_platform.runs.directory import RunDirectory, check_writable, json_text
+    from fl_platform.runs.status import RunStatus
     from fl_platform.runs.writing import write_atomically
 
     if args.json:
@@ -27,7 +28,7 @@ def main(words: list[str]) -> int:
             raise UserError(f"--json {args.json} is a directory; give a file")
     files = RunDirectory(spec.output, spec.run_id)
     stored = files.result()
-    if args.skip_finished and stored and stored[metrics.STATUS] == "finished":
+    if args.skip_finished and stored and stored[metrics.STATUS] == RunStatus.FINISHED:
         say(f"run {spec.run_id} is finished already")
         result = Result(stored, None)
     else:
@@ -40,7 +41,7 @@ def main(words: list[str]) -> int:
             return result.exit_code
     if result.wandb_directory is not None:
         say(f"W&B directory: {result.wandb_directory}")
-    if result.summary[metrics.STATUS] == "interrupted":
+    if result.status is RunStatus.INTERRUPTED:
         say(f"to resume: {resume_command(spec)}")
     if args.json:
         write_atomically(args.json, json_text(result.summary, indent=1) + "\n")

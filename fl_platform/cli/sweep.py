@@ -155,6 +155,7 @@ def count(text: str) -> int:
 def run_sweep(args: argparse.Namespace) -> int:
     from fl_platform.sweeps.definition import read_sweep
     from fl_platform.sweeps.ledger import Ledger
+    from fl_platform.sweeps.status import LEFT
 
     sweep = read_sweep(args.target, args.keys)
     refuse_problems(sweep)
@@ -167,7 +168,7 @@ def run_sweep(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     print(status.line(), flush=True)
-    return 130 if is_stopped and status.counts["left"] else 1 if status.failed else 0
+    return 130 if is_stopped and status.counts[LEFT] else 1 if status.failed else 0
 
 
 def refuse_problems(sweep: "Sweep") -> None:
@@ -228,6 +229,7 @@ def show_status(args: argparse.Namespace) -> int:
     from fl_platform.sweeps.definition import find_sweep
     from fl_platform.sweeps.ledger import Ledger
     from fl_platform.sweeps.proposals import limit
+    from fl_platform.sweeps.states import TrialState
     from fl_platform.sweeps.status import status_of
 
     sweep, directory = find_sweep(args.target, args.keys)
@@ -238,7 +240,9 @@ def show_status(args: argparse.Namespace) -> int:
         status = status_of(
             sweep, ledger, retries=ledger.retries(), at_most=limit(sweep, None) if has_end else len(entries)
         )
-        running = [entry for entry in entries if entry.state == "started" and ledger.is_alive(entry.launcher or "")]
+        running = [
+            entry for entry in entries if entry.state is TrialState.STARTED and ledger.is_alive(entry.launcher or "")
+        ]
     print(f"sweep {sweep.identifier} ({directory})\n{status.line()}")
     for entry in running:
         where = f"on {entry.host}, process {entry.pid}, attempt {entry.attempt}"

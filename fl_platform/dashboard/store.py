@@ -3,20 +3,20 @@
 One thread looks at the files and publishes a new ``State``; readers take the newest one and never wait.
 """
 
-import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fl_platform.dashboard.sweeps import LEDGER, ShownSweep, TrialOfRun, read_sweep
+from fl_platform.dashboard.sweeps import ShownSweep, TrialOfRun, read_sweep
 from fl_platform.errors import UserError
 from fl_platform.reporting.shown import ShownRun, shown
-from fl_platform.runs import cache
-from fl_platform.runs.frames import CRASHED, merge, own_id, read_source, with_status
-from fl_platform.runs.live import RunFiles
-from fl_platform.runs.wandb_file import LoggedRun
+from fl_platform.runs import wandb_logs
+from fl_platform.runs.reader import RunReader
+from fl_platform.runs.record import RunRecord, merge, own_id
+from fl_platform.runs.sources import LEDGER, Found, discover, read
+from fl_platform.runs.status import RunStatus
 
 LOOK_SECONDS = 1.0
 _SHARE = 20  # looks take a twentieth of the time,
@@ -42,34 +42,6 @@ class State:
         return next((sweep.trials[run_id] for sweep in self.sweeps if run_id in sweep.trials), None)
 
 
-@dataclass
-class Found:
-    """Places below a path."""
-
-    runs: list[Path] = field(default_factory=list)
-    logs: list[Path] = field(default_factory=list)
-    sweeps: list[Path] = field(default_factory=list)
-
-
-def discover(root: Path) -> Found:
-    """Run directories, W&B logs and sweep directories; nothing below these is looked into."""
-    found = Found()
-    for place, folders, files in os.walk(root):
-        path = Path(place)
-        if "attempts" in folders:
-            found.runs.append(path)
-        elif LEDGER in files:
-            found.sweeps.append(path)
-        else:
-            logs = [path / name for name in files if name.endswith(".wandb")]
-            found.logs += logs
-            if not logs:
-                folders[:] = sorted(name for name in folders if not name.startswith("."))
-                continue
-        folders.clear()
-    return found
-
-
 class Store:
     """The newest ``state`` of a path, as ``look`` finds it."""
 
@@ -79,11 +51,10 @@ class Store:
         self.root = root
         self.state = State()
         self._stop = threading.Event()
-        self._files: dict[str, RunFiles] = {}
+        self._readers: dict[str, RunReader] = {}
         self._sweeps: dict[Path, tuple[object, float, ShownSweep]] = {}
-        self._logs: dict[Path, tuple[tuple[int, int], LoggedRun]] = {}
-        self._told: dict[Path, str] = {}
-        self._archived = {log.run_id: shown(log) for log in merge(read_source(root))} if root.is_file() else None
+        self._logs: dict[Path, tuple[tuple[int, int], RunRecord]] = {}
+        self._archived = {record.run_id: shown(record) for record in read([root])} if root.is_file() else None
         self._thread = threading.Thread(target=self._work, name="look", daemon=True)
 
     def start(self) -> None:
@@ -145,47 +116,42 @@ class Store:
 
     def _read_runs(self, found: Found, trials: dict[str, TrialOfRun]) -> Iterator[tuple[str, ShownRun | None]]:
         """(run id, the run or None when it did not change): newest directories first, then logs without one."""
-        logs: dict[str, list[Path]] = {}
-        for path in found.logs:
-            logs.setdefault(path.stem.removeprefix("run-"), []).append(path)
-        own: set[str] = set()
-        for path in sorted(found.runs, key=lambda path: stamp_of(path / "config.yaml"), reverse=True):
-            if path.name in own:
-                continue  # the same experiment in a second output.dir: the newest counts
-            own.add(path.name)
-            files = self._files.get(path.name)
-            if files is None or files.path != path:
-                files = self._files[path.name] = RunFiles(path)
-            log = files.read(trials.get(path.name), max(logs.get(path.name, []), default=None))
-            yield path.name, shown(log, files.updated) if log else None
-        yield from self._read_logs([path for name, paths in logs.items() if name not in own for path in paths], own)
+        directories, logs = found.directories(), found.logs_by_id()
+        for run_id, path in directories.items():
+            reader = self._readers.get(run_id)
+            if reader is None or reader.path != path:
+                reader = self._readers[run_id] = RunReader(path)
+            trial = trials.get(run_id)
+            sweep, known = (trial.sweep, trial.status) if trial else ("", None)
+            record = reader.read(logs[run_id][-1] if run_id in logs else None, sweep, known)
+            yield run_id, shown(record, reader.updated) if record else None
+        alone = [path for wandb_id, paths in logs.items() if wandb_id not in directories for path in paths]
+        yield from self._read_logs(alone, directories)
 
-    def _read_logs(self, paths: list[Path], own: set[str]) -> Iterator[tuple[str, ShownRun | None]]:
+    def _read_logs(self, paths: list[Path], directories: Container[str]) -> Iterator[tuple[str, ShownRun | None]]:
         """Runs of which there is nothing but a W&B log; under `wandb agent` its name is not our run id."""
-        fragments: dict[str, list[LoggedRun]] = {}
+        fragments: dict[str, list[RunRecord]] = {}
         changed: set[str] = set()
         for path in paths:
-            log, is_new = self._read_log(path)
-            if (run_id := own_id(log)) not in own:
-                fragments.setdefault(run_id, []).append(log)
+            record, is_new = self._read_log(path)
+            if (run_id := own_id(record)) not in directories:
+                fragments.setdefault(run_id, []).append(record)
                 changed |= {run_id} if is_new else set()
         for run_id, parts in fragments.items():
             if run_id not in changed and run_id in self.state.runs:
                 yield run_id, None
                 continue
-            (log,) = merge(parts)
-            yield run_id, shown(log, max(stamp_of(Path(part.source))[0] for part in parts) / 1e9)
+            (record,) = merge(parts)
+            yield run_id, shown(record, max(stamp_of(Path(part.source))[0] for part in parts) / 1e9)
 
-    def _read_log(self, path: Path) -> tuple[LoggedRun, bool]:
+    def _read_log(self, path: Path) -> tuple[RunRecord, bool]:
         """A log and whether it, or what is known of its process, changed since the last look."""
         stamp = stamp_of(path)
-        before, log = self._logs.get(path, ((0, 0), None))
-        if log is None or stamp != before:
-            log = _log_or_error(path)
-        current = with_status(log)
-        told = self._told.get(path)
-        self._logs[path], self._told[path] = (stamp, log), current.status
-        return current, (stamp, current.status) != (before, told)
+        before, record = self._logs.get(path, ((0, 0), None))
+        is_known = record is not None and stamp == before
+        current = wandb_logs.with_status(record) if record and is_known else _log_or_error(path)
+        self._logs[path] = (stamp, current)
+        return current, not is_known or record is None or current.status is not record.status
 
     def _sweep(self, path: Path) -> ShownSweep:
         stamp = tuple(stamp_of(path / name) for name in (LEDGER, f"{LEDGER}-wal", "launchers"))
@@ -198,11 +164,14 @@ class Store:
         return sweep
 
 
-def _log_or_error(path: Path) -> LoggedRun:
+def _log_or_error(path: Path) -> RunRecord:
     try:
-        return cache.read(path)
+        return wandb_logs.read_with_status(path)
     except UserError as error:
-        return LoggedRun(str(path), path.stem.removeprefix("run-"), status=CRASHED, warnings=(str(error),))
+        code = RunStatus.CRASHED.exit_code
+        return RunRecord(
+            str(path), path.stem.removeprefix("run-"), exit_code=code, status=RunStatus.CRASHED, warnings=(str(error),)
+        )
 
 
 def stamp_of(path: Path) -> tuple[int, int]:

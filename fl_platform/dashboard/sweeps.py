@@ -8,21 +8,20 @@ from typing import Any
 
 from fl_platform.errors import UserError, visible
 from fl_platform.reporting.shown import finite
+from fl_platform.runs.status import RunStatus
 from fl_platform.sweeps.definition import find_sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
+from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.status import status_of
-
-LEDGER = "ledger.sqlite"
-_STATES = {"started": "running", "failed": "crashed", "stopped": "interrupted"}  # the words of logs for those of trials
 
 
 @dataclass(frozen=True)
 class TrialOfRun:
-    """Where a run stands in a sweep; ``status`` is empty while the ledger does not know how it ended."""
+    """Where a run stands in a sweep; ``status`` is what the ledger knows of it."""
 
     sweep: str
     number: int
-    status: str
+    status: RunStatus
     log: Path
 
 
@@ -45,7 +44,7 @@ def read_sweep(directory: Path) -> ShownSweep:
             alive = {
                 entry.launcher
                 for entry in entries
-                if entry.state == "started" and ledger.is_alive(entry.launcher or "")
+                if entry.state is TrialState.STARTED and ledger.is_alive(entry.launcher or "")
             }
     except (UserError, sqlite3.Error, OSError, ValueError, KeyError) as error:
         return ShownSweep(
@@ -77,8 +76,7 @@ def _trials(directory: Path, entries: Iterable[Entry], alive: set[str | None]) -
     for entry in entries:
         if entry.run_id is None:
             continue
-        status = _STATES.get(entry.state, entry.state)
-        if entry.state == "started" and entry.launcher not in alive:
-            status = "crashed"
+        is_lost = entry.state is TrialState.STARTED and entry.launcher not in alive
+        status = RunStatus.CRASHED if is_lost else entry.state.run_status
         log = directory / "logs" / f"{entry.number:05d}-{entry.run_id}.log"
         yield entry.run_id, TrialOfRun(visible(directory.name), entry.number, status, log)

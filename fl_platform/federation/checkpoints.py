@@ -1,10 +1,7 @@
 """Checkpoints that are complete or absent: written aside, named by their content, then moved into place."""
 
-import hashlib
 import json
 import os
-import re
-import sys
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,10 +14,10 @@ from lightning.pytorch.plugins.io import CheckpointIO
 
 from fl_platform.config.migrate import upgraded
 from fl_platform.errors import UserError
+from fl_platform.runs.checkpoint_files import file_name, is_valid, sorted_checkpoints
 
 KEPT = 2
 PARTS = {"federated", "state_dict", "callbacks", "loops", "epoch", "pytorch-lightning_version"}
-_NAME = re.compile(r"round-(\d+)-([0-9a-f]{16})\.ckpt")
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -38,7 +35,7 @@ class AtomicCheckpointIO(CheckpointIO):
                     raise cause_of(error) from None
                 file.flush()
                 os.fsync(file.fileno())
-            saved = directory / f"round-{checkpoint['epoch'] + 1:06d}-{digest(partial)}.ckpt"
+            saved = directory / file_name(checkpoint["epoch"] + 1, partial)
             os.replace(partial, saved)
         finally:
             partial.unlink(missing_ok=True)
@@ -76,37 +73,12 @@ def cause_of(error: RuntimeError) -> BaseException:
     return found or error
 
 
-def digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-
 def sync_directory(directory: Path) -> None:
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def sorted_checkpoints(directory: Path) -> list[tuple[int, Path]]:
-    """(round, file), the newest first."""
-    found = [(_NAME.fullmatch(path.name), path) for path in directory.glob("round-*.ckpt")]
-    return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
-
-
-def newest_valid(directory: Path) -> Path | None:
-    """The newest checkpoint whose content matches its name; damaged ones are named and passed over."""
-    for _, path in sorted_checkpoints(directory):
-        if is_valid(path):
-            return path
-        print(f"checkpoint {path} is damaged; falling back to the one before", file=sys.stderr)
-    return None
-
-
-def is_valid(path: Path) -> bool:
-    match = _NAME.fullmatch(path.name)
-    return match is not None and digest(path) == match[2]
 
 
 def check_valid(path: Path) -> Path:

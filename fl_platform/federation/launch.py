@@ -28,9 +28,11 @@ from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoi
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.runs import metrics
-from fl_platform.runs.directory import RunDirectory, check_writable
+from fl_platform.runs.directory import RunDirectory, check_writable, rounds_file
 from fl_platform.runs.liveness import at_work
+from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import writing
+from fl_platform.tracking.identity import describe
 from fl_platform.tracking.logger import EarlierRounds, close_logger, open_logger
 
 SET_ELSEWHERE = {
@@ -53,8 +55,6 @@ UNFIT = (
 )  # fmt: skip
 """Trainer arguments that would skip rounds or their evaluation, or that need the optimiser a round does not have."""
 
-EXIT_CODES = {"finished": 0, "diverged": 3, "interrupted": 130}
-
 
 @dataclass(frozen=True)
 class Result:
@@ -65,11 +65,15 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        return EXIT_CODES[self.summary[metrics.STATUS]]
+        return self.status.exit_code
+
+    @property
+    def status(self) -> RunStatus:
+        return RunStatus(self.summary[metrics.STATUS])
 
     def last_line(self) -> str:
         """Machine-readable: ``done run=... rounds=... top_accuracy=...``; the first word says how it ended."""
-        word = {"finished": "done"}.get(self.summary[metrics.STATUS], self.summary[metrics.STATUS])
+        word = "done" if self.status is RunStatus.FINISHED else self.status
         top, final = (
             "nan" if self.summary[key] is None else f"{self.summary[key]:.6f}"
             for key in (metrics.TOP_ACCURACY, metrics.FINAL_ACCURACY)
@@ -106,17 +110,18 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
             if checkpoint and goes_on:
                 attempt = checkpoint.parent.parent
                 held.enter_context(at_work(attempt))
-            logger = open_logger(spec)
+            about = describe(spec)
+            logger = open_logger(spec, about)
             if not goes_on:
                 attempt = files.start_attempt()
                 held.enter_context(at_work(attempt))
-            files.write_config(to_dict(config))
-            callbacks += [RowFile(attempt / "rounds.jsonl"), *([EarlierRounds(logger)] if logger else [])]
+            files.write_description(about)
+            callbacks += [RowFile(rounds_file(attempt)), *([EarlierRounds(logger)] if logger else [])]
         callbacks.append(RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every))
         summary, directory = fit(attach(trainer, logger, callbacks), module, spec, logger, checkpoint)
-        if is_first_rank() and summary[metrics.STATUS] != "interrupted":
-            files.complete(attempt, summary)
-            if not config.checkpoint.keep_finished:
+        if is_first_rank():
+            files.end_attempt(attempt, summary)
+            if RunStatus(summary[metrics.STATUS]).has_ended and not config.checkpoint.keep_finished:
                 shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
     return Result(summary, directory)
 
@@ -125,19 +130,17 @@ def fit(
     trainer: L.Trainer, module: FederatedModule, spec: RunSpec, logger: WandbLogger | None, checkpoint: Path | None
 ) -> tuple[dict[str, Any], Path | None]:
     """Train to the end; returns the summary and W&B's directory, whose log says how it ended whatever happens."""
-    exit_code = 1
-    summary: dict[str, Any] = {metrics.STATUS: "crashed"}
+    summary: dict[str, Any] = {metrics.STATUS: RunStatus.CRASHED.value}
     directory = None
     try:
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
         summary = summarise(module, spec.run_id)
-        exit_code = EXIT_CODES[summary[metrics.STATUS]]
         Ranks.leave()
     except SystemExit:  # how Lightning ends a run on the second Ctrl-C
         raise KeyboardInterrupt from None
     finally:
         if logger is not None:
-            directory = close_logger(logger, summary, exit_code)
+            directory = close_logger(logger, summary, RunStatus(summary[metrics.STATUS]).exit_code)
     return summary, directory
 
 
@@ -148,14 +151,14 @@ def is_first_rank() -> bool:
 
 def summarise(module: FederatedModule, identifier: str) -> dict[str, Any]:
     rounds = len(module.history)
-    status = "finished"
+    status = RunStatus.FINISHED
     if module.scoreboard.diverged_round is not None:
-        status = "diverged"
+        status = RunStatus.DIVERGED
     elif rounds < (module.config.num_rounds or 0):  # Ctrl-C, or the Trainer's own max_time
-        status = "interrupted"
+        status = RunStatus.INTERRUPTED
     return {
         "run": identifier,
-        metrics.STATUS: status,
+        metrics.STATUS: status.value,
         metrics.ROUNDS: rounds,
         **module.scoreboard.summary(),
         metrics.FINGERPRINT: module.fingerprint(),

@@ -5,9 +5,10 @@ import pandas as pd
 from fl_platform.paper.style import Scenario
 from fl_platform.reporting.layout import Cell, Row, Table
 from fl_platform.reporting.measures import per_run, scenario_of
-from fl_platform.runs.frames import DIVERGED, FINISHED, Runs
+from fl_platform.runs.frames import Runs
+from fl_platform.runs.status import ENDED, STOPPED
 
-_COUNTS = ("runs", "finished", "diverged", "stopped", "rounds")
+_COUNTS = ("runs", *(status.value for status in ENDED), STOPPED, "rounds")
 
 
 def cost_table(runs: Runs) -> Table:
@@ -17,7 +18,7 @@ def cost_table(runs: Runs) -> Table:
     for row in runs.runs.to_dict("records"):
         sums = spent.setdefault(scenario_of(row), dict.fromkeys((*_COUNTS, "hours"), 0.0))
         rounds, seconds = measures.loc[row["run_id"], ["rounds", "total_seconds"]].fillna(0)
-        ending = row["status"] if row["status"] in (FINISHED, DIVERGED) else "stopped"
+        ending = row["status"] if row["status"] in ENDED else STOPPED
         for name, value in (("runs", 1), (ending, 1), ("rounds", rounds), ("hours", seconds / 3600)):
             sums[name] += value
     numbers = pd.DataFrame([{"scenario": place.label} | spent[place] for place in sorted(spent, key=Scenario.order)])

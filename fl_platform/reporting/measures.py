@@ -13,7 +13,8 @@ from fl_platform.errors import UserError
 from fl_platform.paper.style import Scenario, algorithm_order, normal
 from fl_platform.reporting.statistics import Numbers
 from fl_platform.runs import metrics
-from fl_platform.runs.frames import ENDED, FINISHED, Runs
+from fl_platform.runs.frames import Runs
+from fl_platform.runs.status import ENDED, RunStatus
 
 Selection = Literal["only", "best"]
 _ROUNDING = 1e-12  # a mean of accuracies may fall short of a target it equals by round-off
@@ -120,7 +121,7 @@ def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
         rows = max(
             (choices[setting] for setting in sorted(choices)), key=lambda rows: (len(rows), _mean_top(rows, top))
         )
-        seeds = {seed: row["run_id"] for seed, row in rows.items() if row["status"] == FINISHED}
+        seeds = {seed: row["run_id"] for seed, row in rows.items() if row["status"] == RunStatus.FINISHED}
         cells.append(CellRuns(algorithm, scenario, seeds, len(rows) - len(seeds), len(choices)))
     return sorted(cells, key=lambda cell: (algorithm_order(cell.algorithm), cell.scenario.order()))
 
@@ -184,7 +185,7 @@ def _cell_head(cell: CellRuns) -> dict[str, Any]:
         "algorithm": normal(cell.algorithm),
         "name": cell.algorithm,
         "scenario": cell.scenario,
-        "diverged": cell.num_diverged,
+        RunStatus.DIVERGED.value: cell.num_diverged,
         "settings": cell.num_settings,
     }
 

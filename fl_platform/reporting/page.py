@@ -14,8 +14,9 @@ from fl_platform.reporting.lines import Wish, make_lines
 from fl_platform.reporting.report import Report
 from fl_platform.reporting.shown import ShownRun, row, shown, table_values
 from fl_platform.runs import metrics
-from fl_platform.runs.frames import FINISHED, Runs, select
-from fl_platform.runs.wandb_file import LoggedRun
+from fl_platform.runs.frames import Runs, select
+from fl_platform.runs.record import RunRecord
+from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import write_atomically
 
 FILE = "report.html"
@@ -48,7 +49,7 @@ _PAGE = """<!doctype html>
 """
 
 
-def write_page(report: Report, runs: Runs, logs: Sequence[LoggedRun], out: Path) -> Path:
+def write_page(report: Report, runs: Runs, logs: Sequence[RunRecord], out: Path) -> Path:
     """`report.html` beside the report's other files, whose pictures it takes in: call it after ``build``."""
     runs = select(runs, report.where)
     kept = set(runs.runs["run_id"])
@@ -61,7 +62,7 @@ def write_page(report: Report, runs: Runs, logs: Sequence[LoggedRun], out: Path)
 
 
 def make_page(
-    title: str, tables: Sequence[Table], logs: Sequence[LoggedRun], pictures: dict[str, Path] | None = None
+    title: str, tables: Sequence[Table], logs: Sequence[RunRecord], pictures: dict[str, Path] | None = None
 ) -> str:
     """The page's text; it holds all it shows, and a policy that lets nothing else run."""
     runs = [shown(log) for log in logs]
@@ -110,7 +111,7 @@ def split_configs(runs: Sequence[ShownRun]) -> tuple[dict[str, str], dict[str, d
 def _panels(runs: Sequence[ShownRun]) -> list[dict[str, Any]]:
     """For each metric a chart per scenario, of the runs that tables average."""
     scenarios: dict[str, list[ShownRun]] = {}
-    for run in (run for run in runs if run.log.status == FINISHED):
+    for run in (run for run in runs if run.log.status is RunStatus.FINISHED):
         scenarios.setdefault(run.scenario, []).append(run)
     panels: list[dict[str, Any]] = []
     for metric, label in _METRICS.items():

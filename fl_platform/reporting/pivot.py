@@ -11,7 +11,8 @@ from fl_platform.reporting.layout import MISSING, Cell, Row, Table
 from fl_platform.reporting.measures import MEASURES, per_run, varying_keys
 from fl_platform.reporting.tables import check_ddof, run_notes
 from fl_platform.runs import metrics
-from fl_platform.runs.frames import ENDED, FINISHED, Runs, config_column
+from fl_platform.runs.frames import Runs, config_column
+from fl_platform.runs.status import ENDED, RunStatus
 
 Key = tuple[Any, ...]
 _NONE = "none"
@@ -28,17 +29,18 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
     for place, pair in enumerate(zip(row_keys, column_keys, strict=True)):
         places.setdefault(pair, []).append(place)
     values = by_run.reindex(ended.runs["run_id"]).to_numpy(dtype=np.float64) * scale
-    is_finished = (ended.runs["status"] == FINISHED).to_numpy()
+    is_finished = (ended.runs["status"] == RunStatus.FINISHED).to_numpy()
     numbers, texts, others = [], {}, set[str]()
     for (row, column), everyone in places.items():
         members = [place for place in everyone if is_finished[place]]
         diverged = len(everyone) - len(members)
         each = values[members][np.isfinite(values[members])]
-        record = dict(zip([*rows, *columns], [*row, *column], strict=True)) | {"n": len(each), "diverged": diverged}
+        record = dict(zip([*rows, *columns], [*row, *column], strict=True))
+        record |= {"n": len(each), RunStatus.DIVERGED.value: diverged}
         record |= {"mean": each.mean() if len(each) else np.nan, "std_ddof0": each.std() if len(each) else np.nan}
         record |= {"std_ddof1": each.std(ddof=1) if len(each) > 1 else np.nan}
         spread = f"±{record[f'std_ddof{ddof}']:.{decimals}f}" if len(each) > 1 else ""
-        remark = f"diverged {diverged}/{len(everyone)}" if diverged else ""
+        remark = f"{RunStatus.DIVERGED} {diverged}/{len(everyone)}" if diverged else ""
         count = f"(n={len(each)}, {remark})" if remark else f"(n={len(each)})"
         mean = f"{record['mean']:.{decimals}f}{spread} {count}"
         texts[row, column] = mean if len(each) else remark or "not logged"

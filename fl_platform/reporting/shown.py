@@ -16,7 +16,7 @@ from fl_platform.reporting.layout import Table
 from fl_platform.reporting.measures import scenario_of
 from fl_platform.reporting.statistics import Numbers
 from fl_platform.runs import metrics
-from fl_platform.runs.wandb_file import LoggedRun
+from fl_platform.runs.record import RunRecord
 
 _IN_COLUMNS = {
     "seed",
@@ -33,7 +33,7 @@ _IN_COLUMNS = {
 class ShownRun:
     """``config`` is flat text by dotted key; ``settings`` are the keys that differ from the defaults."""
 
-    log: LoggedRun
+    log: RunRecord
     config: dict[str, str]
     settings: dict[str, str]
     algorithm: str
@@ -52,7 +52,7 @@ class ShownRun:
         return self.config.get(key, "none")
 
 
-def shown(log: LoggedRun, updated: float = 0.0) -> ShownRun:
+def shown(log: RunRecord, updated: float = 0.0) -> ShownRun:
     config = {name: visible(text_of(value)) for name, value in flatten(log.config)}
     plain = _defaults()
     settings = {
@@ -74,7 +74,7 @@ def text_of(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def scenario_text(log: LoggedRun) -> str:
+def scenario_text(log: RunRecord) -> str:
     row = {f"config.{name}": value for name, value in flatten(log.config)}
     try:
         return visible(scenario_of(row).label)
@@ -82,7 +82,7 @@ def scenario_text(log: LoggedRun) -> str:
         return "unknown"
 
 
-def numbers(log: LoggedRun, key: str) -> Numbers:
+def numbers(log: RunRecord, key: str) -> Numbers:
     """A column of the history, NaN where nothing was logged; empty where it is not a column of numbers."""
     if key not in log.history.column_names or not pa.types.is_primitive(log.history[key].type):
         return np.empty(0)

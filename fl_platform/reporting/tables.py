@@ -20,7 +20,8 @@ from fl_platform.reporting.measures import (
     cell_values,
     per_run,
 )
-from fl_platform.runs.frames import CRASHED, INTERRUPTED, RUNNING, Runs
+from fl_platform.runs.frames import Runs
+from fl_platform.runs.status import RunStatus
 
 PAPER_SEEDS = 3
 NAMED = 5
@@ -64,7 +65,8 @@ def statistic_text(row: dict[Any, Any], measure: Measure, seeds: int, ddof: int)
 
 def with_remarks(text: str, row: dict[Any, Any], seeds: int) -> str:
     """What became of the seeds, behind a cell's text, or in its place when none is left."""
-    diverged = [f"diverged {row['diverged']}/{row['n'] + row['diverged']}"] if row["diverged"] else []
+    count = row[RunStatus.DIVERGED]
+    diverged = [f"{RunStatus.DIVERGED} {count}/{row['n'] + count}"] if count else []
     if row["n"] == 0:
         return diverged[0] if diverged else MISSING
     remarks = ([f"n={row['n']}"] if row["n"] != seeds else []) + diverged
@@ -157,7 +159,7 @@ def scenario_targets(
 def run_notes(runs: Runs, cells: list[CellRuns]) -> list[str]:
     """What a reader must know about the runs: what is left out, what was selected, what was damaged."""
     notes = []
-    for status in (CRASHED, INTERRUPTED, RUNNING):
+    for status in (RunStatus.CRASHED, RunStatus.INTERRUPTED, RunStatus.RUNNING):
         ids = sorted(runs.runs.loc[runs.runs["status"] == status, "run_id"])
         if ids:
             rest = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""

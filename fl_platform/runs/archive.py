@@ -12,10 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fl_platform.runs import metrics
 from fl_platform.errors import UserError
-from fl_platform.runs import cache
-from fl_platform.runs.wandb_file import LoggedRun
+from fl_platform.runs import metrics
+from fl_platform.runs.record import RunRecord, from_values, to_values
 
 _HEADER = "run"  # JSON of everything but the history
 _COLUMNS = "columns"  # names once more: pages have checksums, the part of a Parquet file that names columns has none
@@ -23,13 +22,13 @@ _FEW_VALUES = {metrics.TEST_ACCURACY, metrics.TOP_ACCURACY}  # multiples of one 
 _EXACT = {metrics.TEST_ACCURACY, metrics.FORGETTING, metrics.TOTAL_BYTES, metrics.TOTAL_SECONDS}
 
 
-def write(logs: Iterable[LoggedRun], path: Path) -> None:
-    """Merged logs, in the order of their ids."""
-    ordered = sorted(logs, key=lambda log: log.run_id)
-    columns = {_HEADER: pa.array([_header(log) for log in ordered], pa.string())}
+def write(records: Iterable[RunRecord], path: Path) -> None:
+    """Write merged records, in the order of their ids."""
+    ordered = sorted(records, key=lambda record: record.run_id)
+    columns = {_HEADER: pa.array([_header(record) for record in ordered], pa.string())}
     kinds = _kinds(ordered)
     for name, kind in sorted(kinds.items()):
-        columns[name] = pa.array([_column(log, name) for log in ordered], pa.list_(kind))
+        columns[name] = pa.array([_column(record, name) for record in ordered], pa.list_(kind))
     # bytes of equal rank side by side: exponents resemble each other, and the file is a third smaller
     by_bytes = {name for name, kind in kinds.items() if pa.types.is_floating(kind)} - _FEW_VALUES
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
@@ -57,31 +56,31 @@ def _stored(name: str) -> str:
     return name if name == _HEADER else f"{name}.list.element"
 
 
-def _kinds(logs: list[LoggedRun]) -> dict[str, pa.DataType]:
+def _kinds(records: list[RunRecord]) -> dict[str, pa.DataType]:
     """The stored type of every metric that is a number in all runs."""
-    found = {column.name: set[pa.DataType]() for log in logs for column in log.history.schema}
-    for log in logs:
-        for column in log.history.schema:
+    found = {column.name: set[pa.DataType]() for record in records for column in record.history.schema}
+    for record in records:
+        for column in record.history.schema:
             found[column.name].add(column.type)
     numbers = [name for name, kinds in found.items() if all(map(pa.types.is_primitive, kinds))]
     narrow = {name: pa.float64() if name in _EXACT else pa.float32() for name in numbers}
     return narrow | {metrics.ROUND: pa.int64()} if metrics.ROUND in narrow else narrow
 
 
-def _header(log: LoggedRun) -> str:
-    values = cache.to_values(log)
-    values["source"] = f"{log.run_id} in an archive"  # a path of the machine that wrote it would change the bytes
-    places = [warning.partition(": ") for warning in log.warnings]
+def _header(record: RunRecord) -> str:
+    values = to_values(record)
+    values["source"] = f"{record.run_id} in an archive"  # a path of the machine that wrote it would change the bytes
+    places = [warning.partition(": ") for warning in record.warnings]
     values["warnings"] = [f"{Path(place).name}{colon}{text}" for place, colon, text in places]
     return json.dumps(values, sort_keys=True)
 
 
-def _column(log: LoggedRun, name: str) -> list[object] | None:
-    values: list[object] | None = log.history[name].to_pylist() if name in log.history.column_names else None
+def _column(record: RunRecord, name: str) -> list[object] | None:
+    values: list[object] | None = record.history[name].to_pylist() if name in record.history.column_names else None
     return values
 
 
-def read(path: Path) -> list[LoggedRun]:
+def read(path: Path) -> list[RunRecord]:
     """The runs of an archive; one that is damaged is refused as a whole."""
     try:
         table = pq.read_table(path, page_checksum_verification=True)
@@ -94,10 +93,10 @@ def read(path: Path) -> list[LoggedRun]:
         raise UserError(f"source {path} is neither a W&B log nor an archive of runs, or it is damaged") from None
 
 
-def _run(table: pa.Table, index: int) -> LoggedRun:
+def _run(table: pa.Table, index: int) -> RunRecord:
     present = {name: table[name][index] for name in table.column_names if name != _HEADER}
     columns = {name: _wide(scalar.values) for name, scalar in present.items() if scalar.is_valid}
-    return cache.from_values(json.loads(table[_HEADER][index].as_py()), pa.table(columns))
+    return from_values(json.loads(table[_HEADER][index].as_py()), pa.table(columns))
 
 
 def _wide(values: pa.Array) -> pa.Array:

@@ -1,56 +1,33 @@
-"""Parsed logs kept beside the logs, one Arrow file per log, valid while its size and modification time stay."""
+"""Parsed runs kept beside their files, one Arrow file each, valid while the files' sizes and times stay."""
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from fl_platform.config.migrate import upgraded
-from fl_platform.runs import wandb_file
-from fl_platform.runs.wandb_file import LoggedRun
+from fl_platform.runs.record import RunRecord, from_values, to_values
 
-_FORMAT = 2  # raise it when LoggedRun or the reader changes: older files are then read afresh
+NAME = ".cache"
+_FORMAT = 3  # raise it when RunRecord or a reader changes: older files are then read afresh
 _CRC = 4  # bytes after the Arrow file, which itself checks nothing
-_KINDS: dict[str, Any] = {
-    **dict.fromkeys(("source", "run_id", "entity", "project", "name", "group", "sweep", "host", "status"), str),
-    **dict.fromkeys(("tags", "warnings"), list),
-    **dict.fromkeys(("config", "summary"), dict),
-    "started": int | float,
-    "exit_code": int | None,
-}
-"""The fields of a ``LoggedRun`` but its history, as they come from JSON."""
 
 
-def read(path: Path, directory: Path | None = None) -> LoggedRun:
-    """``wandb_file.read`` through the cache; a cache that cannot be read or written costs time, never an error."""
-    place = (
-        directory or default_directory(path)
-    ) / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.arrow"
-    try:
-        stat = path.stat()
-    except OSError:
-        return wandb_file.read(path)
-    key = json.dumps([_FORMAT, str(path), stat.st_size, stat.st_mtime_ns])
-    cached = _load(place, key)
-    if cached is None:
-        cached = wandb_file.read(path)
-        _save(place, key, cached)
-    return cached
+def place_of(path: Path, directory: Path) -> Path:
+    """The file in a cache directory that belongs to a log or run directory."""
+    return directory / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.arrow"
 
 
-def default_directory(path: Path) -> Path:
-    """``<output.dir>/.cache`` for W&B's own layout ``<output.dir>/wandb/<run>/run-<id>.wandb``, else beside the log."""
-    absolute = path.absolute()
-    return (absolute.parents[2] if absolute.parent.parent.name == "wandb" else absolute.parent) / ".cache"
+def key_of(path: Path, stamps: object) -> str:
+    """What a kept record must have been saved under to be valid: format, path and stamps of the files."""
+    return json.dumps([_FORMAT, str(path), stamps])
 
 
-def _load(place: Path, key: str) -> LoggedRun | None:
+def load(place: Path, key: str) -> RunRecord | None:
+    """The record kept under ``key``; None where there is none, or a damaged one."""
     try:
         content = memoryview(place.read_bytes())
         if zlib.crc32(content[:-_CRC]).to_bytes(_CRC) != content[-_CRC:]:
@@ -64,8 +41,9 @@ def _load(place: Path, key: str) -> LoggedRun | None:
         return None
 
 
-def _save(place: Path, key: str, log: LoggedRun) -> None:
-    table = log.history.replace_schema_metadata({"key": key, "run": json.dumps(to_values(log))})
+def save(place: Path, key: str, record: RunRecord) -> None:
+    """Keep a record; a cache that cannot be written costs time, never an error."""
+    table = record.history.replace_schema_metadata({"key": key, "run": json.dumps(to_values(record))})
     temporary = place.with_suffix(f".{os.getpid()}.tmp")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -77,24 +55,6 @@ def _save(place: Path, key: str, log: LoggedRun) -> None:
             file.write(written)
             file.write(zlib.crc32(written).to_bytes(_CRC))
         os.replace(temporary, place)
-    except OSError:  # read-only logs, full disk
+    except OSError:  # a read-only directory, a full disk
         with contextlib.suppress(OSError):
             temporary.unlink()
-
-
-def to_values(log: LoggedRun) -> dict[str, object]:
-    """Everything but the history, ready for JSON."""
-    return {field.name: getattr(log, field.name) for field in dataclasses.fields(LoggedRun) if field.name != "history"}
-
-
-def from_values(values: dict[str, object], history: pa.Table) -> LoggedRun:
-    """A run from what ``to_values`` made; ValueError for anything else."""
-    if not isinstance(values, dict) or values.keys() != _KINDS.keys():
-        raise ValueError("not the values of a run")
-    for name, kind in _KINDS.items():
-        if not isinstance(values[name], kind):
-            raise ValueError(f"{name} is not a {kind}")
-    for name in ("tags", "warnings"):
-        values[name] = tuple(map(str, values[name]))  # type: ignore[call-overload]
-    values["config"] = upgraded(values["config"])  # type: ignore[arg-type]
-    return LoggedRun(**values, history=history)  # type: ignore[arg-type]

@@ -1,4 +1,9 @@
-"""Where a run's files lie: ``<output.dir>/<run id>/`` with attempts, their checkpoints, and the result.
+"""Where a run's files lie, and how they are written: whole or not at all.
+
+    <output.dir>/<run id>/config.yaml      the resolved configuration
+                          run.json         name, group, tags, sweep, host, start, commit and package versions
+                          result.json      the summary, once the run has finished or diverged
+                          attempts/0001/   rounds.jsonl, process.json, checkpoints/
 
 A finished configuration run again starts a new attempt; the old result stays until the new one is complete.
 """
@@ -12,10 +17,16 @@ from typing import Any
 
 import yaml
 
-from fl_platform.runs import metrics
-from fl_platform.federation.checkpoints import newest_valid
 from fl_platform.errors import UserError
+from fl_platform.runs import liveness, metrics
+from fl_platform.runs.checkpoint_files import newest_valid
+from fl_platform.runs.record import PROVENANCE, RunRecord
+from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import write_atomically
+
+ATTEMPTS = "attempts"
+_DESCRIPTION = ("name", "group", "sweep", "tags", "entity", "project", "host", "started")
+"""Fields of a record that are kept in `run.json`."""
 
 
 class RunDirectory:
@@ -24,56 +35,121 @@ class RunDirectory:
     def __init__(self, output: Path, run_id: str) -> None:
         self.output, self.run_id = output, run_id
         self.path = output / run_id
-        self.attempts = self.path / "attempts"
+        self.attempts = self.path / ATTEMPTS
+        self.config_file = self.path / "config.yaml"
+        self.description_file = self.path / "run.json"
         self.result_file = self.path / "result.json"
 
     def start_attempt(self) -> Path:
-        """A fresh, numbered directory."""
+        """Make a fresh, numbered directory and return it."""
         self.attempts.mkdir(parents=True, exist_ok=True)
         number = max(self._numbers(), default=0)
         while True:
             number += 1
             try:
-                (self.attempts / f"{number:04d}").mkdir()
+                self._attempt(number).mkdir()
             except FileExistsError:  # another process started one at the same moment
                 continue
-            return self.attempts / f"{number:04d}"
+            return self._attempt(number)
+
+    def newest_attempt(self) -> Path | None:
+        """The attempt that was started last."""
+        numbers = self._numbers()
+        return self._attempt(max(numbers)) if numbers else None
 
     def newest_checkpoint(self) -> Path | None:
         """The newest valid checkpoint of the newest attempt that has one."""
         for number in sorted(self._numbers(), reverse=True):
-            if found := newest_valid(self.attempts / f"{number:04d}" / "checkpoints"):
+            if found := newest_valid(self._attempt(number) / "checkpoints"):
                 return found
         return None
 
-    def write_config(self, config: dict[str, Any]) -> None:
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+    def newest_rounds(self) -> Path | None:
+        """`rounds.jsonl` of the newest attempt that has one: that of the process at work, if there is one."""
+        return next(reversed(self._rounds()), None)
+
+    def counted_rounds(self, *, has_result: bool) -> Path | None:
+        """`rounds.jsonl` of the attempt that counts: the one the result is from, without a result the newest."""
+        found = self._rounds()
+        return found[0 if has_result else -1] if found else None  # a complete attempt removes the earlier ones
+
+    def write_description(self, record: RunRecord) -> None:
+        """Write `config.yaml` and `run.json`: all that is known of a run before its first round."""
+        config = {key: value for key, value in record.config.items() if key != PROVENANCE}
+        values = {name: getattr(record, name) for name in _DESCRIPTION}
+        provenance = record.config.get(PROVENANCE, {})
+        write_atomically(self.config_file, yaml.safe_dump(config, sort_keys=False))
+        write_atomically(self.description_file, json_text({**values, PROVENANCE: provenance}, indent=1) + "\n")
+
+    def description(self) -> dict[str, Any]:
+        """What `run.json` says: fields of a record, and under ``run`` the provenance; empty where there is none."""
+        loaded = read_json(self.description_file)
+        texts = [name for name in _DESCRIPTION if name not in ("tags", "started")]
+        kept: dict[str, Any] = {name: loaded[name] for name in texts if isinstance(loaded.get(name), str)}
+        if isinstance(loaded.get("tags"), list):
+            kept["tags"] = tuple(map(str, loaded["tags"]))
+        if isinstance(loaded.get("started"), int | float):
+            kept["started"] = float(loaded["started"])
+        if isinstance(loaded.get(PROVENANCE), dict):
+            kept[PROVENANCE] = loaded[PROVENANCE]
+        return kept
+
+    def end_attempt(self, attempt: Path, summary: dict[str, Any]) -> None:
+        """Keep how an attempt ended: a result where the run has ended, else a note beside its rounds."""
+        status = RunStatus(summary[metrics.STATUS])
+        if status.has_ended:
+            self.complete(attempt, summary)
+        else:
+            liveness.record_end(attempt, status)
 
     def complete(self, attempt: Path, result: dict[str, Any]) -> None:
-        """Let go of the attempts a result supersedes, then publish it: readers take the oldest attempt for its own."""
+        """Remove the attempts a result supersedes, then publish it: readers take the oldest attempt for its own."""
         for number in self._numbers():
             if number < int(attempt.name):
-                shutil.rmtree(self.attempts / f"{number:04d}", ignore_errors=True)
+                shutil.rmtree(self._attempt(number), ignore_errors=True)
         write_atomically(self.result_file, json_text(result, indent=1) + "\n")
 
     def result(self) -> dict[str, Any] | None:
-        try:
-            loaded = json.loads(self.result_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, UnicodeDecodeError):
-            return None
-        return loaded if isinstance(loaded, dict) and metrics.STATUS in loaded else None
+        """The summary of a run that has ended, or None."""
+        loaded = read_json(self.result_file)
+        return loaded if metrics.STATUS in loaded else None
+
+    def _attempt(self, number: int) -> Path:
+        return self.attempts / f"{number:04d}"
+
+    def _rounds(self) -> list[Path]:
+        """Every attempt's rounds, in the order of the attempts."""
+        files = (rounds_file(self._attempt(number)) for number in sorted(self._numbers()))
+        return [file for file in files if file.exists()]
 
     def _numbers(self) -> list[int]:
-        return [int(path.name) for path in self.attempts.glob("[0-9]*") if path.name.isdigit()]
+        try:
+            return [int(name) for name in os.listdir(self.attempts) if name.isdigit()]
+        except OSError:
+            return []
+
+
+def rounds_file(attempt: Path) -> Path:
+    """Where an attempt keeps a line of JSON per round."""
+    return attempt / "rounds.jsonl"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a file; empty where the file is absent, damaged or something else."""
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
 
 
 def json_text(values: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: a figure that is not finite is null."""
+    """JSON that every reader takes: a number that is not finite becomes null."""
 
     def finite(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: finite(item) for name, item in value.items()}
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [finite(item) for item in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -81,7 +157,7 @@ def json_text(values: Any, indent: int | None = None) -> str:
 
 
 def check_writable(directory: Path, source: str) -> None:
-    """Make a directory; ``source`` is the key or option that names it in messages."""
+    """Make a directory; UserError where it cannot be written, with the key or option ``source`` that names it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

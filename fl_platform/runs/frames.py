@@ -1,11 +1,7 @@
-"""Logs from anywhere as one tidy pair of frames: a row per run, and a row per run and round."""
+"""Runs from anywhere as one tidy pair of frames: a row per run, and a row per run and round."""
 
 import dataclasses
 import json
-import os
-import re
-import socket
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from fl_platform.runs import metrics, liveness
 from fl_platform.config.migrate import MOVED
 from fl_platform.config.schema import flatten
 from fl_platform.errors import UserError, did_you_mean
-from fl_platform.runs import archive, cache
-from fl_platform.runs.wandb_file import LoggedRun
-
-FINISHED, DIVERGED, INTERRUPTED, CRASHED, RUNNING = "finished", "diverged", "interrupted", "crashed", "running"
-ENDED = (FINISHED, DIVERGED)
-_PROCESS = re.compile(r":(\d+) \[")  # thread and process of a line: "INFO    MainThread:4711 [wandb_setup.py"
-_QUIET_SECONDS = 900.0  # a log without an exit record that was written this recently may still be running
+from fl_platform.runs import metrics
+from fl_platform.runs.record import RunRecord, concatenate
+from fl_platform.runs.sources import read
+from fl_platform.runs.status import RunStatus
 
 
 @dataclass(frozen=True)
@@ -43,179 +34,48 @@ class Runs:
         return Runs(kept, self.rounds[self.rounds["run_id"].isin(kept["run_id"])].reset_index(drop=True), self.warnings)
 
     def finished(self) -> "Runs":
-        return self.only(self.runs["status"] == FINISHED)
+        """The runs that were trained to their last round."""
+        return self.only(self.runs["status"] == RunStatus.FINISHED)
 
     def config_keys(self) -> list[str]:
         return [name.removeprefix("config.") for name in self.runs.columns if name.startswith("config.")]
 
 
 def load(sources: Iterable[str | Path], cache_dir: Path | None = None) -> Runs:
-    """Everything in ``sources``: directories and files of offline logs, archives, `wandb:entity/project[/sweep]`."""
-    logs: list[LoggedRun] = []
-    for source in sources:
-        logs += read_source(source, cache_dir)
-    return to_frames(merge(logs))
+    """Every run in ``sources``: directories with runs, `.wandb` files, archives, `wandb:entity/project[/sweep]`.
+
+    A run that several sources hold is taken from its own directory. Raises UserError for a source without runs.
+    """
+    return to_frames(read(sources, cache_dir))
 
 
-def read_source(source: str | Path, cache_dir: Path | None = None) -> list[LoggedRun]:
-    if isinstance(source, str) and source.startswith("wandb:"):
-        from fl_platform.runs import wandb_api
-
-        return list(wandb_api.read_project(source.removeprefix("wandb:")))
-    path = Path(source)
-    if path.is_dir():
-        found = find_logs(path)
-        if not found:
-            raise UserError(
-                f"source {path} holds no W&B logs (*.wandb) and is no archive; give the output.dir of some runs"
-            )
-        return [with_status(cache.read(file, cache_dir)) for file in found]
-    if not path.exists():
-        raise UserError(f"source {path}: no such file or directory")
-    if path.suffix == ".wandb":
-        return [with_status(cache.read(path, cache_dir))]
-    return archive.read(path)
-
-
-def find_logs(directory: Path) -> list[Path]:
-    """Every log below ``directory``; symbolic links such as W&B's `latest-run` are not followed."""
-    places = os.walk(directory)
-    return sorted(Path(place, name) for place, _, names in places for name in names if name.endswith(".wandb"))
-
-
-def with_status(log: LoggedRun) -> LoggedRun:
-    return dataclasses.replace(log, status=status_of(log))
-
-
-def status_of(log: LoggedRun) -> str:
-    """finished, diverged, interrupted, crashed or running."""
-    if log.status:
-        return log.status
-    if log.exit_code is None:
-        return RUNNING if is_alive(Path(log.source), log.host) else CRASHED
-    said = log.summary.get(metrics.STATUS, FINISHED if log.exit_code == 0 else CRASHED)
-    return said if said in (FINISHED, DIVERGED, INTERRUPTED) else CRASHED
-
-
-def is_alive(path: Path, host: str) -> bool:
-    """Whether the process that writes a log still runs; on another machine, whether the log is fresh."""
-    attempts = (cache.default_directory(path).parent / path.stem.removeprefix("run-")).glob("attempts/[0-9]*")
-    told = [alive for alive in map(liveness.is_alive, attempts) if alive is not None]
-    if told:
-        return any(told)
-    try:
-        if host == socket.gethostname():
-            # of W&B's logs only this one is the run's alone: services that start in the same second share theirs
-            with open(path.parent / "logs" / "debug.log", encoding="utf-8") as file:
-                if found := _PROCESS.search(file.readline()):
-                    return process_exists(int(found[1]))
-    except (OSError, ValueError):
-        pass
-    try:
-        return time.time() - path.stat().st_mtime < _QUIET_SECONDS
-    except OSError:
-        return False
-
-
-def process_exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def merge(logs: Iterable[LoggedRun]) -> list[LoggedRun]:
-    """One log per run id: an ended fragment before any other, then the newest, wins the run and each round."""
-    fragments: dict[str, list[LoggedRun]] = {}
-    for log in logs:
-        log = dataclasses.replace(log, run_id=own_id(log), status=status_of(log))
-        fragments.setdefault(log.run_id, []).append(log)
-    return [_merge_fragments(fragments[run_id]) for run_id in sorted(fragments)]
-
-
-def own_id(log: LoggedRun) -> str:
-    """The hash of the configuration where the run recorded it: under `wandb agent` W&B's id is another."""
-    run = log.config.get("run")
-    recorded = run.get("id") if isinstance(run, dict) else None
-    return recorded if isinstance(recorded, str) and recorded else log.run_id
-
-
-def _merge_fragments(fragments: list[LoggedRun]) -> LoggedRun:
-    ordered = sorted(fragments, key=lambda log: (log.status in ENDED, log.started))
-    winner = ordered[-1]
-    histories = [one_row_per_round(log.history) for log in ordered]
-    kept, taken = [], pa.array([], pa.int64())
-    for history in reversed(histories):
-        rounds = history[metrics.ROUND].combine_chunks()
-        kept.append(history.filter(pc.invert(pc.is_in(rounds, taken))))
-        taken = pa.concat_arrays([taken, rounds])
-    history = kept[0] if len(kept) == 1 else concatenate(kept).sort_by(metrics.ROUND)
-    warnings = tuple(dict.fromkeys(text for log in ordered for text in log.warnings))
-    return dataclasses.replace(winner, history=history, warnings=warnings)
-
-
-def one_row_per_round(history: pa.Table) -> pa.Table:
-    """Rows that have a round, in order; several rows of one round become one (the last value of each key)."""
-    kind = history.schema.field(metrics.ROUND).type if metrics.ROUND in history.column_names else pa.null()
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        return pa.table({metrics.ROUND: pa.array([], pa.int64())})
-    names = [name for name in history.column_names if not name.startswith("_")]  # W&B's own: _step, _runtime
-    history = history.select(names).filter(pc.is_finite(history[metrics.ROUND]))
-    rounds = history[metrics.ROUND].to_numpy().astype(np.int64)
-    history = history.set_column(history.column_names.index(metrics.ROUND), metrics.ROUND, pa.array(rounds))
-    if len(rounds) > 1 and (np.diff(rounds) <= 0).any():
-        table = history.to_pandas().groupby(metrics.ROUND).last().reset_index()
-        history = pa.Table.from_pandas(table, schema=history.schema, preserve_index=False)
-    return history
-
-
-def concatenate(tables: list[pa.Table]) -> pa.Table:
-    """Rows of all tables; a column whose types disagree becomes JSON text."""
-    kinds: dict[str, set[pa.DataType]] = {}
-    for table in tables:
-        for column in table.schema:
-            kinds.setdefault(column.name, set()).add(column.type)
-    mixed = [name for name, found in kinds.items() if len(found) > 1]
-    return pa.concat_tables([_as_text(table, mixed) for table in tables], promote_options="default")
-
-
-def _as_text(table: pa.Table, names: list[str]) -> pa.Table:
-    for name in names:
-        if name in table.column_names and table[name].type != pa.string():
-            texts = [None if value is None else json.dumps(value) for value in table[name].to_pylist()]
-            table = table.set_column(table.column_names.index(name), name, pa.array(texts, pa.string()))
-    return table
-
-
-def to_frames(logs: list[LoggedRun]) -> Runs:
+def to_frames(records: list[RunRecord]) -> Runs:
+    """The frames of merged records."""
     rows = []
-    for log in logs:
+    for record in records:
         row: dict[str, Any] = {
-            "run_id": _leaf(log.run_id),
-            "status": log.status,
-            "name": _leaf(log.name),
-            "group": _leaf(log.group),
+            "run_id": _leaf(record.run_id),
+            "status": record.status.value if record.status else "",
+            "name": _leaf(record.name),
+            "group": _leaf(record.group),
         }
         row |= {
-            "sweep": _leaf(log.sweep),
-            "tags": tuple(map(_leaf, log.tags)),
-            "started": log.started,
-            "exit_code": log.exit_code,
-            "source": _leaf(log.source),
+            "sweep": _leaf(record.sweep),
+            "tags": tuple(map(_leaf, record.tags)),
+            "started": record.started,
+            "exit_code": record.exit_code,
+            "source": _leaf(record.source),
         }
-        row |= {f"config.{name}": _leaf(value) for name, value in sorted(flatten(log.config))}
+        row |= {f"config.{name}": _leaf(value) for name, value in sorted(flatten(record.config))}
         row |= {
-            f"summary.{name}": _leaf(value) for name, value in sorted(flatten(log.summary)) if not name.startswith("_")
+            f"summary.{name}": _leaf(value) for name, value in sorted(flatten(record.summary)) if not name.startswith("_")
         }
         rows.append(row)
-    tables = [log.history.add_column(0, "run_id", pa.repeat(_leaf(log.run_id), log.history.num_rows)) for log in logs]
+    tables = [record.history.add_column(0, "run_id", pa.repeat(_leaf(record.run_id), record.history.num_rows)) for record in records]
     empty = pd.DataFrame({"run_id": pd.Series(dtype=str), metrics.ROUND: pd.Series(dtype=np.int64)})
     rounds = concatenate(tables).to_pandas() if tables else empty
     runs = _frame(rows) if rows else pd.DataFrame({"run_id": pd.Series(dtype=str), "status": pd.Series(dtype=str)})
-    return Runs(runs, rounds, tuple(text for log in logs for text in log.warnings))
+    return Runs(runs, rounds, tuple(text for record in records for text in record.warnings))
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -1,22 +1,30 @@
-"""Whether a process is at work on an attempt: while it is, it holds a lock on a file that names it."""
+"""Whether a process is at work on something: while it is, it holds a lock, which the system releases when it ends."""
 
 import contextlib
 import fcntl
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from fl_platform.errors import UserError
+from fl_platform.runs.status import RunStatus
 
 FILE = "process.json"
+_QUIET_LOG_SECONDS = 900.0  # a log without an exit record that was written this recently may still be running
+_PROCESS = re.compile(r":(\d+) \[")  # thread and process of a line: "INFO    MainThread:4711 [wandb_setup.py"
 
 
 @contextlib.contextmanager
 def at_work(attempt: Path) -> Iterator[None]:
-    """Hold an attempt for this process; the system lets go of it however the process ends."""
+    """Hold an attempt for this process, and note in its `process.json` when it ends by an exception.
+
+    Raises UserError where another process holds it. What the file said before is kept when the work itself raises
+    UserError: then the run was refused before it began.
+    """
     handle = os.open(attempt / FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if not _take(handle):
@@ -25,15 +33,20 @@ def at_work(attempt: Path) -> Iterator[None]:
                 f"{attempt} is being written by process {who.get('pid')} on {who.get('host')}; "
                 "wait for it or stop it first"
             )
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode(), 0)
-        yield
+        earlier = recorded_end(attempt)
+        _write(handle, None)
+        try:
+            yield
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # a full disk; without the note the run counts as crashed as well
+                _write(handle, earlier if isinstance(error, UserError) else RunStatus.CRASHED)
+            raise
     finally:
         os.close(handle)
 
 
 def _take(handle: int) -> bool:
-    """Whether the lock could be had; a reader that looks at it in passing is waited for."""
+    """Take the lock unless a process holds it; a reader that tests it for a moment is waited for."""
     for _ in range(20):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,12 +58,36 @@ def _take(handle: int) -> bool:
     return False
 
 
-def is_alive(attempt: Path) -> bool | None:
-    """Whether the process of an attempt still runs; None where that cannot be told, as from another host."""
-    if holder(attempt).get("host") != socket.gethostname():
-        return None
+def _write(handle: int, end: RunStatus | None) -> None:
+    values = {"host": socket.gethostname(), "pid": os.getpid(), **({"status": end.value} if end else {})}
+    content = json.dumps(values).encode()
+    os.pwrite(handle, content, 0)
+    os.ftruncate(handle, len(content))
+
+
+def record_end(attempt: Path, status: RunStatus) -> None:
+    """Note how the process of an attempt ended that leaves no result; call it while ``at_work``."""
+    handle = os.open(attempt / FILE, os.O_RDWR)
     try:
-        handle = os.open(attempt / FILE, os.O_RDONLY)
+        _write(handle, status)
+    finally:
+        os.close(handle)
+
+
+def recorded_end(attempt: Path) -> RunStatus | None:
+    """How the process of an attempt said it ended; None where it is running, was killed, or left a result."""
+    return RunStatus.parse(holder(attempt).get("status"))
+
+
+def is_alive(attempt: Path) -> bool | None:
+    """Whether the process of an attempt still runs; None where that cannot be known, as from another host."""
+    return is_held(attempt / FILE) if holder(attempt).get("host") == socket.gethostname() else None
+
+
+def is_held(path: Path) -> bool | None:
+    """Whether a process holds the lock on a file; None without the file, or on a file system without locks."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
     except OSError:
         return None
     try:
@@ -65,9 +102,35 @@ def is_alive(attempt: Path) -> bool | None:
 
 
 def holder(attempt: Path) -> dict[str, object]:
-    """The host and process id that an attempt's file names; nothing where there is none."""
+    """What an attempt's file says of its process (host, pid, status); empty where there is no such file."""
     try:
         named = json.loads((attempt / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return named if isinstance(named, dict) else {}
+
+
+def is_log_written(log: Path, host: str) -> bool:
+    """Whether the process that writes a W&B log still runs; on another host, whether the log is fresh."""
+    try:
+        if host == socket.gethostname():
+            # of W&B's logs only this one is the run's alone: services that start in the same second share theirs
+            with open(log.parent / "logs" / "debug.log", encoding="utf-8") as file:
+                if found := _PROCESS.search(file.readline()):
+                    return _process_exists(int(found[1]))
+    except (OSError, ValueError):
+        pass
+    try:
+        return time.time() - log.stat().st_mtime < _QUIET_LOG_SECONDS
+    except OSError:
+        return False
+
+
+def _process_exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,4 +1,4 @@
-"""A live `rounds.jsonl`, read as it grows into columns of numbers."""
+"""The one reader of `rounds.jsonl`, a line of JSON per round, also while it grows."""
 
 import json
 from array import array
@@ -10,35 +10,56 @@ import orjson
 import pyarrow as pa
 
 from fl_platform.runs import metrics
+from fl_platform.runs.record import to_column
 
 _NAN = float("nan")
 
 
 class RowReader:
-    """The rounds of one attempt so far. Lists, such as cohorts, are left on the disk: no curve is made of them."""
+    """The rounds of one attempt so far, as columns of numbers.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.damaged = 0  # lines that are not JSON
-        self._offset = 0
+    ``lists`` also keeps columns of lists (cohorts, accuracies by class), which take more memory than all others.
+    """
+
+    def __init__(self, *, lists: bool = False) -> None:
+        self.path: Path | None = None
+        self._lists = lists
+        self._reset()
+
+    def _reset(self) -> None:
+        self.damaged = 0  # lines that are not JSON, or have no round
+        self.latest: dict[str, Any] = {}  # the newest value of every key
+        self._offset, self._newest = 0, b""  # bytes that were read, and the last line among them
         self._count = 0
         self._columns: dict[str, array[float]] = {}
+        self._list_columns: dict[str, list[Any]] = {}
 
-    def read(self) -> bool:
-        """Take in complete new lines; true when there were some. A file that shrank is read afresh."""
+    def read(self, path: Path | None) -> bool:
+        """Read complete new lines; returns whether there is news.
+
+        Another file than last time, or one that was written anew as a resumed run does, is read from its start.
+        """
+        is_other = path != self.path
+        if is_other:
+            self.path = path
+            self._reset()
+        if path is None:
+            return is_other
         try:
-            with open(self.path, "rb") as file:
-                if file.seek(0, 2) < self._offset:
-                    self._offset, self._count, self.damaged, self._columns = 0, 0, 0, {}
-                file.seek(self._offset)
+            with open(path, "rb") as file:
+                file.seek(self._offset - len(self._newest))
+                is_anew = file.read(len(self._newest)) != self._newest
+                if is_anew:
+                    self._reset()
+                    file.seek(0)
                 complete = file.read().rpartition(b"\n")[0]
         except OSError:
-            return False
-        if not complete:
-            return False
-        self._offset += len(complete) + 1
-        self._append(self._parse(complete))
-        return True
+            return is_other
+        if complete:
+            self._offset += len(complete) + 1
+            self._newest = complete.rpartition(b"\n")[2] + b"\n"
+            self._append(self._parse(complete))
+        return is_other or is_anew or bool(complete)
 
     def _parse(self, text: bytes) -> list[dict[str, Any]]:
         """All lines in one call of the parser, which is far faster than one call each."""
@@ -54,21 +75,30 @@ class RowReader:
     def _append(self, rows: list[dict[str, Any]]) -> None:
         for name in dict.fromkeys(name for row in rows for name in row):
             values = [row.get(name) for row in rows]
-            if not any(map(_is_number, values)):
-                continue
-            column = self._columns.setdefault(name, array("d", [_NAN]) * self._count)
-            column.extend(_numbers(values))
+            newest = next((value for value in reversed(values) if value is not None), None)
+            if newest is not None:
+                self.latest[name] = newest
+            if any(map(_is_number, values)):
+                column = self._columns.setdefault(name, array("d", [_NAN]) * self._count)
+                column.extend(_numbers(values))
+            elif self._lists and any(isinstance(value, list) for value in values):
+                others = self._list_columns.setdefault(name, [None] * self._count)
+                others.extend(values)
         self._count += len(rows)
         for column in self._columns.values():
             column.extend([_NAN] * (self._count - len(column)))
+        for others in self._list_columns.values():
+            others.extend([None] * (self._count - len(others)))
 
-    def last(self, name: str) -> float:
-        """The newest value of a column; 0 where there is none."""
-        column = self._columns.get(name)
-        return column[-1] if column and column[-1] == column[-1] else 0.0
+    def values(self, name: str | None) -> list[float]:
+        """The finite values of a column, round by round; empty where there is no such column."""
+        return [value for value in self._columns.get(name or "", ()) if value == value]
 
     def table(self) -> pa.Table:
-        return pa.table({name: np.array(column) for name, column in self._columns.items()})
+        """All rows, a column per key in alphabetical order."""
+        columns = {name: pa.array(np.array(column)) for name, column in self._columns.items()}
+        columns |= {name: to_column(values) for name, values in self._list_columns.items() if name not in columns}
+        return pa.table({name: columns[name] for name in sorted(columns)})
 
 
 def _one_row(line: bytes) -> Any:

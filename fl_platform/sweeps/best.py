@@ -18,9 +18,11 @@ from fl_platform.paper.scenarios import scenario_values
 from fl_platform.runs.writing import write_atomically
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
+from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.trials import Trial, plan
 
 Place = tuple[str | None, str]
+_MISSED = (TrialState.FAILED, TrialState.DIVERGED, TrialState.STOPPED)
 _NOT_CHOSEN = ("algorithm.name", "scenario", "seed", "chosen", "point", "preset", "plugins")
 
 
@@ -50,11 +52,11 @@ def choose(
     ``reuse`` maps scenarios that were not tuned to those whose choice they take.
     """
     trials = [(entry, plan(sweep, directory, entry.number, entry.params)) for entry in ledger.entries() if entry.run_id]
-    finished = [(entry, trial) for entry, trial in trials if entry.state == "finished"]
+    finished = [(entry, trial) for entry, trial in trials if entry.state is TrialState.FINISHED]
     if not finished:
         raise UserError(f"{directory} has no finished trial to choose from; `sweep run` or `sweep status` says why")
     split = evaluated_split([trial.spec.config for _, trial in finished], select_on)
-    outcomes: defaultdict[Place, Counter[str]] = defaultdict(Counter)
+    outcomes: defaultdict[Place, Counter[TrialState]] = defaultdict(Counter)
     for entry, trial in trials:
         outcomes[trial.place][entry.state] += 1
     tried = collect(finished, by)
@@ -123,7 +125,7 @@ def varied(sweep: Sweep, trial: Trial) -> list[str]:
     return [key for key in [*ranged, *worded] if key not in _NOT_CHOSEN]
 
 
-def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[str]) -> dict[str, Any]:
+def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[TrialState]) -> dict[str, Any]:
     resolved = dict(flatten(to_dict(best.trial.spec.config)))
     keys = OmegaConf.create()
     for key in varied(sweep, best.trial):
@@ -135,7 +137,7 @@ def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[str]) -> 
         "seeds": sorted(best.seeds),
         "run": best.trial.spec.run_id,
         "points_tried": points,
-        **{state: outcomes[state] for state in ("failed", "diverged", "stopped") if outcomes[state]},
+        **{state.value: outcomes[state] for state in _MISSED if outcomes[state]},
     }
 
 

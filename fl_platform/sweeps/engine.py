@@ -10,10 +10,12 @@ from typing import Any
 with warnings.catch_warnings():  # its models are declared the pydantic 1 way
     warnings.simplefilter("ignore")
     _package: Any = importlib.import_module("sweeps")
+    _run: Any = importlib.import_module("sweeps.run")
     _params: Any = importlib.import_module("sweeps.params")
     _schema: Any = importlib.import_module("sweeps.config.schema")
 
 SweepRun = _package.SweepRun
+RunState = _run.RunState
 next_run = _package.next_run
 next_runs = _package.next_runs
 stop_runs = _package.stop_runs

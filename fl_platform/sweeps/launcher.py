@@ -2,20 +2,22 @@
 
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from fl_platform.errors import UserError
+from fl_platform.runs.rows import RowReader
 from fl_platform.runs.writing import is_full, writing
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.display import Display
 from fl_platform.sweeps.ledger import Entry, Ledger
 from fl_platform.sweeps.pools import InProcessPool, Pool
 from fl_platform.sweeps.proposals import Seen, grid, limit, propose, to_stop
+from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.status import Status, status_of
-from fl_platform.sweeps.trials import DONE, Outcome, RowTail, Trial, environment, judge, plan, scalars, stored_outcome
+from fl_platform.sweeps.trials import Outcome, Trial, environment, judge, plan, scalars, stored_outcome
 
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 1.0  # between looks at the ledger for a stop and at hyperband
@@ -27,9 +29,13 @@ class Running:
 
     trial: Trial
     attempt: int
-    tail: RowTail
     pid: int = 0
-    stop_as: str | None = None  # the state it will have, once it has been told to stop
+    stop_as: TrialState | None = None  # the state it will have, once it was asked to stop
+    rows: RowReader = field(default_factory=RowReader)
+
+    def read(self) -> bool:
+        """Read the rounds it has on disk so far; returns whether there are new ones."""
+        return self.rows.read(self.trial.files.newest_rounds())
 
 
 class Launcher:
@@ -64,7 +70,7 @@ class Launcher:
         cure = "; what was recorded stays, and the same command goes on"
         try:
             with writing(f"output.dir={self.sweep.output}", cure):
-                self.ledger.record(None, "retries", data={"retries": self.retries})
+                self.ledger.keep_retries(self.retries)
                 if self.sweep.method == "grid":
                     self.ledger.propose(grid(self.sweep)[: self.at_most])
                 while self._step():
@@ -74,7 +80,7 @@ class Launcher:
             for number, handler in earlier.items():
                 signal.signal(number, handler)
             for running in self.running.values():
-                self._put_down(running, Outcome("interrupted", scalars(running.tail.last)))
+                self._put_down(running, Outcome(TrialState.INTERRUPTED, scalars(running.rows.latest)))
         return self.status()
 
     def status(self) -> Status:
@@ -99,14 +105,14 @@ class Launcher:
         self._next_look = time.monotonic() + LOOK_SECONDS
         if not self.stopping and (self._signals or self.ledger.stop_requested()):
             self._stop_all()
-        news = [running.tail.read() for running in self.running.values()]
+        news = [running.read() for running in self.running.values()]
         if self.sweep.stops_early and any(news):
             self._stop_early()
-        self.display.update(self.status(), [(running.trial, running.tail.last) for running in self.running.values()])
+        self.display.update(self.status(), [(running.trial, running.rows.latest) for running in self.running.values()])
 
     def _others_at_work(self) -> bool:
         """Whether a trial of another launcher may yet come back to be done here."""
-        return any(entry.state == "started" for entry in self.ledger.entries()[: self.at_most])
+        return any(entry.state is TrialState.STARTED for entry in self.ledger.entries()[: self.at_most])
 
     # --- starting ---
 
@@ -120,7 +126,7 @@ class Launcher:
             if notice not in self._noticed:
                 self._noticed.add(notice)
                 self.display.say(notice)
-        running = Running(trial, entry.attempt, RowTail(trial, self.sweep.metric))
+        running = Running(trial, entry.attempt)
         if stored := stored_outcome(trial):
             self._put_down(running, stored)
             return True
@@ -130,7 +136,7 @@ class Launcher:
         running.pid = self.pool.start(trial, environment(self.sweep, trial))
         if running.pid:
             self.ledger.record(
-                trial.number, "started", run_id=trial.spec.run_id, attempt=entry.attempt, pid=running.pid
+                trial.number, TrialState.STARTED, run_id=trial.spec.run_id, attempt=entry.attempt, pid=running.pid
             )
         return True
 
@@ -148,9 +154,9 @@ class Launcher:
         for number, exit_code in self.pool.ended().items():
             running = self.running.pop(number)
             self._next_claim = 0.0
-            running.tail.read()
-            outcome = judge(running.trial, exit_code, running.tail.last, asked_to_stop=running.stop_as)
-            if outcome.state == "interrupted" and isinstance(self.pool, InProcessPool):
+            running.read()
+            outcome = judge(running.trial, exit_code, running.rows.latest, asked_to_stop=running.stop_as)
+            if outcome.state is TrialState.INTERRUPTED and isinstance(self.pool, InProcessPool):
                 self.stopping = True  # Ctrl-C reached the trial itself
             self._put_down(running, outcome)
             if is_full(outcome.message):  # every other trial would meet the same
@@ -175,7 +181,7 @@ class Launcher:
             f"stopping: {len(self.running)} trials finish their round and save; Ctrl-C once more kills them"
         )
         for number, running in self.running.items():
-            running.stop_as = "interrupted"
+            running.stop_as = TrialState.INTERRUPTED
             self.pool.stop(number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -190,28 +196,26 @@ class Launcher:
             running.trial.place: [] for running in self.running.values()
         }
         for entry in self.ledger.entries():
-            if entry.run_id and entry.state in ("started", *DONE) and self._trial(entry).place in groups:
+            has_rounds = entry.state is TrialState.STARTED or entry.state.is_done
+            if entry.run_id and has_rounds and self._trial(entry).place in groups:
                 groups[self._trial(entry).place].append(self._seen(entry))
         for number in [number for seen in groups.values() for number in to_stop(self.sweep, seen)]:
             if number in self.running and self.running[number].stop_as is None:
-                self.running[number].stop_as = "stopped"
+                self.running[number].stop_as = TrialState.STOPPED
                 self.pool.stop(number)
 
     def _seen(self, entry: Entry) -> Seen:
         """A trial as the engine sees it; the history of one that ended is read once."""
         if entry.number in self._ended:
             return self._ended[entry.number]
-        state = {"finished": "finished", "stopped": "finished", "diverged": "failed", "failed": "failed"}.get(
-            entry.state, "running"
-        )
-        seen = Seen(entry.number, entry.params, state, entry.summary)
+        seen = Seen(entry.number, entry.params, entry.state, entry.summary)
         if entry.number in self.running:
-            seen.history = self.running[entry.number].tail.history
+            seen.history = self.running[entry.number].rows.values(self.sweep.metric)
         elif entry.run_id:
-            tail = RowTail(self._trial(entry), self.sweep.metric)
-            tail.read()
-            seen.history = tail.history
-        if entry.state in DONE:
+            rows = RowReader()
+            rows.read(self._trial(entry).files.newest_rounds())
+            seen.history = rows.values(self.sweep.metric)
+        if entry.state.is_done:
             self._ended[entry.number] = seen
         return seen
 

@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform.errors import UserError
+from fl_platform.runs.liveness import is_held
+from fl_platform.runs.sources import LEDGER
 from fl_platform.runs.writing import writing
+from fl_platform.sweeps.states import TrialState
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -27,11 +30,11 @@ CREATE TABLE IF NOT EXISTS events (
 );
 CREATE INDEX IF NOT EXISTS by_trial ON events (trial, seq);
 """
-_TRIALS = """
+_TRIALS = f"""
 SELECT newest.trial, newest.kind, newest.run_id, newest.attempt, newest.launcher, newest.host, newest.pid, newest.time,
        newest.data, first.data AS params, ends.failures, ends.began
-FROM (SELECT trial, max(seq) AS seq, min(seq) AS first, sum(kind = 'failed') AS failures,
-             max(CASE WHEN kind = 'started' THEN time END) AS began
+FROM (SELECT trial, max(seq) AS seq, min(seq) AS first, sum(kind = '{TrialState.FAILED}') AS failures,
+             max(CASE WHEN kind = '{TrialState.STARTED}' THEN time END) AS began
       FROM events WHERE trial IS NOT NULL GROUP BY trial) AS ends
 JOIN events AS newest ON newest.seq = ends.seq JOIN events AS first ON first.seq = ends.first
 ORDER BY newest.trial
@@ -43,7 +46,7 @@ class Entry:
     """A trial as the ledger has it."""
 
     number: int
-    state: str
+    state: TrialState
     params: dict[str, Any]
     run_id: str | None
     attempt: int
@@ -74,7 +77,7 @@ class Ledger:
         self.directory = directory
         self.launcher = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._lock: int | None = None
-        self.file = directory / "ledger.sqlite"
+        self.file = directory / LEDGER
         with writing(str(directory)):
             directory.mkdir(parents=True, exist_ok=True)
         try:
@@ -111,6 +114,10 @@ class Ledger:
         self.record(None, "launch", data={"words": words})
         return self._lock
 
+    def keep_retries(self, retries: int) -> None:
+        """Put down how often this launcher tries failed trials again."""
+        self.record(None, "retries", data={"retries": retries})
+
     def retries(self) -> int:
         """How often failed trials are tried again, as the newest launcher has it."""
         found = self._rows("SELECT data FROM events WHERE kind = 'retries' ORDER BY seq DESC LIMIT 1")
@@ -120,17 +127,8 @@ class Ledger:
         """Whether a launcher, or a trial that outlived it, still holds its lock."""
         if launcher == self.launcher:
             return True
-        try:
-            handle = os.open(self._lock_file(launcher), os.O_RDWR)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        path = self._lock_file(launcher)
+        return path.exists() and is_held(path) is not False
 
     def _lock_file(self, launcher: str) -> Path:
         return self.directory / "launchers" / f"{launcher}.lock"
@@ -180,7 +178,7 @@ class Ledger:
         values = (
             time.time(),
             trial,
-            kind,
+            str(kind),
             run_id,
             attempt,
             self.launcher,
@@ -198,7 +196,7 @@ class Ledger:
         return [
             Entry(
                 number=row["trial"],
-                state=row["kind"],
+                state=TrialState(row["kind"]),
                 params=json.loads(row["params"])["params"],
                 run_id=row["run_id"],
                 attempt=row["attempt"] or 0,
@@ -217,7 +215,7 @@ class Ledger:
         """Put down the points of a grid; those already there are left alone."""
         with self.transaction():
             for number in range(self.count(), len(wanted)):
-                self.record(number, "proposed", data={"params": wanted[number]})
+                self.record(number, TrialState.PROPOSED, data={"params": wanted[number]})
 
     def propose_next(self, at_most: int, next_point: Callable[[int, list[Entry]], dict[str, Any]]) -> bool:
         """Put down one more point of a search, unless it has all it may have."""
@@ -225,11 +223,11 @@ class Ledger:
             number = self.count()
             if number >= at_most:
                 return False
-            self.record(number, "proposed", data={"params": next_point(number, self.entries())})
+            self.record(number, TrialState.PROPOSED, data={"params": next_point(number, self.entries())})
             return True
 
     def count(self) -> int:
-        return int(self._rows("SELECT count(*) FROM events WHERE kind = 'proposed'")[0][0])
+        return int(self._rows("SELECT count(*) FROM events WHERE kind = ?", (TrialState.PROPOSED.value,))[0][0])
 
     def claim(self, retries: int, at_most: int, identify: Callable[[Entry], str]) -> Entry | None:
         """Start the next trial that is open to this launcher, or nothing.
@@ -245,19 +243,19 @@ class Ledger:
                 try:
                     run_id = identify(entry)
                 except UserError as error:
-                    self.record(entry.number, "failed", data={"message": str(error), "final": True})
+                    self.record(entry.number, TrialState.FAILED, data={"message": str(error), "final": True})
                     continue
                 owner = next((e.number for e in entries if e.run_id == run_id and e.number != entry.number), None)
                 if owner is not None:
-                    self.record(entry.number, "shared", data={"with": owner})
+                    self.record(entry.number, TrialState.SHARED, data={"with": owner})
                     continue
-                self.record(entry.number, "started", run_id=run_id, attempt=entry.attempt + 1)
+                self.record(entry.number, TrialState.STARTED, run_id=run_id, attempt=entry.attempt + 1)
                 return next(e for e in self.entries() if e.number == entry.number)
 
     def is_open(self, entry: Entry, retries: int) -> bool:
         """Whether a trial may be started: never was, was interrupted, may be retried, or its launcher is dead."""
-        if entry.state == "started":
+        if entry.state is TrialState.STARTED:
             return not self.is_alive(entry.launcher or "")
-        if entry.state == "failed":
+        if entry.state is TrialState.FAILED:
             return entry.failures <= retries and not entry.data.get("final")
-        return entry.state in ("proposed", "interrupted")
+        return entry.state in (TrialState.PROPOSED, TrialState.INTERRUPTED)

@@ -13,6 +13,7 @@ import numpy as np
 from fl_platform.errors import UserError
 from fl_platform.sweeps import engine
 from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.states import TrialState
 
 
 @dataclass
@@ -21,25 +22,32 @@ class Seen:
 
     number: int
     params: dict[str, Any]
-    state: str  # running | finished | failed
+    state: TrialState
     summary: dict[str, Any] = field(default_factory=dict)
     history: list[float] = field(default_factory=list)
     _run: Any = None
 
     def as_run(self, metric: str | None) -> Any:
         """The engine's own object; one that ended does not change and is built once."""
-        if self._run is None or self.state == "running":
+        if self._run is None or _engine_state(self.state) is engine.RunState.running:
             self._run = self._build(metric)
         return self._run
 
     def _build(self, metric: str | None) -> Any:
         return engine.SweepRun(
             name=str(self.number),
-            state=self.state,
+            state=_engine_state(self.state),
             config={key: {"value": value} for key, value in self.params.items()},
             summaryMetrics=self.summary,  # pydantic 2 ignores the names without alias
             sampledHistory=[{metric: value} for value in self.history],
         )
+
+
+def _engine_state(state: TrialState) -> Any:
+    """The engine has three states: one that hyperband stopped counts with the value it had."""
+    if state in (TrialState.FINISHED, TrialState.STOPPED):
+        return engine.RunState.finished
+    return engine.RunState.failed if state in (TrialState.DIVERGED, TrialState.FAILED) else engine.RunState.running
 
 
 def engine_config(sweep: Sweep) -> dict[str, Any]:

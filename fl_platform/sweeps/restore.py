@@ -1,30 +1,35 @@
-"""Results from an archive put back where runs leave them, so that sweeps go on from it on another machine."""
+"""Run directories from an archive, so that sweeps go on from it on another machine."""
 
-import json
 from pathlib import Path
 
 from fl_platform.runs import archive, metrics
-from fl_platform.runs.directory import RunDirectory
-from fl_platform.runs.frames import ENDED, status_of
+from fl_platform.runs.directory import RunDirectory, json_text, rounds_file
+from fl_platform.runs.record import RunRecord, merge
 from fl_platform.runs.writing import write_atomically
 
 
 def restore(source: Path, output: Path) -> tuple[int, int]:
-    """Write result and rounds of every ended run that ``output`` does not have; returns (written, in the archive).
+    """Write the directory of every ended run that ``output`` lacks; returns (written, in the archive).
 
-    Checkpoints are not in an archive: a run that had not ended starts again.
+    A result that is there stays, with its rounds; a configuration that is missing beside it is written. Checkpoints
+    are not in an archive: a run that had not ended starts again. Raises UserError for a file that is no archive.
     """
-    ended = [log for log in archive.read(source) if status_of(log) in ENDED]
-    written = 0
-    for log in ended:
-        files = RunDirectory(output, log.run_id)
-        if files.result() is not None:
-            continue
-        attempt = files.start_attempt()
-        rows = log.history.to_pylist()
-        lines = [json.dumps({name: value for name, value in row.items() if value is not None}) for row in rows]
-        write_atomically(attempt / "rounds.jsonl", "".join(f"{line}\n" for line in lines))
-        scalars = {name: value for name, value in log.summary.items() if not name.startswith("_")}
-        files.complete(attempt, {**scalars, "run": log.run_id, metrics.STATUS: status_of(log)})
-        written += 1
-    return written, len(ended)
+    ended = [record for record in merge(archive.read(source)) if record.status and record.status.has_ended]
+    written = [record for record in ended if _write(record, RunDirectory(output, record.run_id))]
+    return len(written), len(ended)
+
+
+def _write(record: RunRecord, files: RunDirectory) -> bool:
+    """Write what is missing of a run; returns whether anything was."""
+    if files.result() is not None:
+        if files.config_file.exists():
+            return False
+        files.write_description(record)
+        return True
+    attempt = files.start_attempt()
+    rows = ({name: value for name, value in row.items() if value is not None} for row in record.history.to_pylist())
+    write_atomically(rounds_file(attempt), "".join(f"{json_text(row)}\n" for row in rows))
+    files.write_description(record)
+    summary = {name: value for name, value in record.summary.items() if not name.startswith("_")}
+    files.complete(attempt, {**summary, "run": record.run_id, metrics.STATUS: record.status})
+    return True

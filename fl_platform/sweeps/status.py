@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fl_platform.runs import metrics
+from fl_platform.runs.status import RunStatus
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
+from fl_platform.sweeps.states import CLOSED, TrialState
+
+LEFT = "left"
+"""What a status counts trials as that are still to be started."""
 
 
 @dataclass(frozen=True)
@@ -23,20 +28,16 @@ class Status:
 
     @property
     def done(self) -> int:
-        return sum(self.counts[state] for state in ("finished", "diverged", "stopped", "failed", "shared"))
+        return sum(self.counts[state] for state in CLOSED)
 
     def line(self) -> str:
         """``12/32 done (11 finished, 1 diverged), 2 running, 18 left, best ..., 4 min left``."""
-        ended = [
-            f"{self.counts[state]} {state}"
-            for state in ("finished", "diverged", "stopped", "failed", "shared")
-            if self.counts[state]
-        ]
+        ended = [f"{self.counts[state]} {state}" for state in CLOSED if self.counts[state]]
         parts = [f"{self.done}/{self.total} done" + (f" ({', '.join(ended)})" if ended else "")]
-        parts += [f"{self.counts[state]} {state}" for state in ("running", "left")]
+        parts += [f"{self.counts[state]} {state}" for state in (RunStatus.RUNNING, LEFT)]
         if self.best is not None:
             parts.append(f"best {self.metric}={self.best.summary[self.metric]:.4f} by trial {self.best.number}")
-        if self.seconds_left is not None and self.counts["left"] + self.counts["running"]:
+        if self.seconds_left is not None and self.counts[LEFT] + self.counts[RunStatus.RUNNING]:
             parts.append(f"about {duration(self.seconds_left)} left")
         return ", ".join(parts)
 
@@ -45,24 +46,26 @@ def status_of(sweep: Sweep, ledger: Ledger, retries: int, at_most: int) -> Statu
     entries = ledger.entries()[:at_most]
     counts: Counter[str] = Counter()
     for entry in entries:
-        counts["left" if ledger.is_open(entry, retries) else {"started": "running"}.get(entry.state, entry.state)] += 1
-    counts["left"] += max(0, at_most - len(entries))
+        is_running = entry.state is TrialState.STARTED
+        state = RunStatus.RUNNING.value if is_running else entry.state.value
+        counts[LEFT if ledger.is_open(entry, retries) else state] += 1
+    counts[LEFT] += max(0, at_most - len(entries))
     metric = sweep.metric or metrics.TOP_ACCURACY
     return Status(
-        counts={
-            state: counts[state] for state in ("finished", "diverged", "stopped", "failed", "shared", "running", "left")
-        },
+        counts={state: counts[state] for state in (*(state.value for state in CLOSED), RunStatus.RUNNING.value, LEFT)},
         total=at_most,
         metric=metric,
         best=best_entry(entries, metric, maximise=sweep.maximises or sweep.metric is None),
-        failed=[entry for entry in entries if entry.state == "failed" and not ledger.is_open(entry, retries)],
-        seconds_left=estimate(entries, counts["left"], counts["running"]),
+        failed=[entry for entry in entries if entry.state is TrialState.FAILED and not ledger.is_open(entry, retries)],
+        seconds_left=estimate(entries, counts[LEFT], counts[RunStatus.RUNNING]),
     )
 
 
 def best_entry(entries: list[Entry], metric: str, *, maximise: bool) -> Entry | None:
     """The finished trial with the best value; the first of equals."""
-    finished = [entry for entry in entries if entry.state == "finished" and is_number(entry.summary.get(metric))]
+    finished = [
+        entry for entry in entries if entry.state is TrialState.FINISHED and is_number(entry.summary.get(metric))
+    ]
     sign = -1 if maximise else 1
     return min(finished, key=lambda entry: sign * entry.summary[metric], default=None)
 
@@ -73,12 +76,14 @@ def is_number(value: Any) -> bool:
 
 def estimate(entries: list[Entry], left: int, running: int) -> float | None:
     """Seconds until the end, if the rest takes as long as what was done and as many run at the same time."""
-    spent = [entry.seconds for entry in entries if entry.state in ("finished", "diverged", "stopped") and entry.seconds]
+    spent = [entry.seconds for entry in entries if entry.state.is_done and entry.seconds]
     if not spent:
         return None
     mean = sum(spent) / len(spent)
     under_way = sum(
-        min(mean, max(0.0, time.time() - entry.began)) for entry in entries if entry.state == "started" and entry.began
+        min(mean, max(0.0, time.time() - entry.began))
+        for entry in entries
+        if entry.state is TrialState.STARTED and entry.began
     )
     return float(max(0.0, (left + running) * mean - under_way) / max(1, running))
 

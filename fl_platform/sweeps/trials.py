@@ -12,8 +12,10 @@ import yaml
 from fl_platform.config.resolve import RunSpec
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
+from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import is_full, write_atomically
 from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.words import expand, run_arguments
 
 THREAD_VARIABLES = (
@@ -23,7 +25,6 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-DONE = ("finished", "diverged", "stopped")
 
 
 @dataclass(frozen=True)
@@ -98,38 +99,37 @@ def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
 class Outcome:
     """How a trial ended: a state of the ledger, its figures, and what went wrong."""
 
-    state: str
+    state: TrialState
     summary: dict[str, Any]
     message: str = ""
 
 
-def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_stop: str | None) -> Outcome:
-    """Exit code and ``result.json`` as an outcome; ``asked_to_stop`` is the state a trial told to stop will have."""
+def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_stop: TrialState | None) -> Outcome:
+    """Exit code and ``result.json`` as an outcome; ``asked_to_stop`` is the state of a trial that was asked to stop."""
     result = trial.files.result()
     summary = {**scalars(last_row), **(result or {})}
-    expected = {0: "finished", 3: "diverged"}.get(exit_code)
-    if expected and result and result.get(metrics.STATUS) == expected:
-        return Outcome(expected, summary)
+    ending = RunStatus.of_exit_code(exit_code)
+    if ending.has_ended and result and result.get(metrics.STATUS) == ending:
+        return Outcome(TrialState(ending), summary)
     summary = {**scalars(last_row), metrics.ROUNDS: last_row.get(metrics.ROUND, 0)}
     if asked_to_stop:
-        return Outcome(asked_to_stop, {**summary, metrics.STATUS: asked_to_stop})
-    if exit_code == 130:
-        return Outcome("interrupted", summary)
+        return Outcome(asked_to_stop, {**summary, metrics.STATUS: asked_to_stop.value})
+    if ending is RunStatus.INTERRUPTED:
+        return Outcome(TrialState.INTERRUPTED, summary)
     said = last_line(trial.log)
     if exit_code == 2 and is_full(said):
-        return Outcome("interrupted", summary, said)
+        return Outcome(TrialState.INTERRUPTED, summary, said)
     what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
-    if expected:
+    if ending.has_ended:
         what += f" without the result {trial.files.result_file}"
-    return Outcome("failed", summary, f"{what}; {said or 'no output'} (log: {trial.log})")
+    return Outcome(TrialState.FAILED, summary, f"{what}; {said or 'no output'} (log: {trial.log})")
 
 
 def stored_outcome(trial: Trial) -> Outcome | None:
     """The result an equal configuration left earlier, where the command says ``--skip-finished``."""
     result = trial.files.result() if trial.skip_finished else None
-    if result and result.get(metrics.STATUS) in ("finished", "diverged"):
-        return Outcome(str(result[metrics.STATUS]), result)
-    return None
+    status = RunStatus.parse(result.get(metrics.STATUS)) if result else None
+    return Outcome(TrialState(status), result) if result and status and status.has_ended else None
 
 
 def scalars(row: dict[str, Any]) -> dict[str, Any]:
@@ -145,44 +145,3 @@ def last_line(log: Path) -> str:
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-class RowTail:
-    """The rounds a trial has on disk so far, read as they come."""
-
-    def __init__(self, trial: Trial, metric: str | None) -> None:
-        self._files, self._metric = trial.files, metric
-        self._path: Path | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._offset, self._newest = 0, b""  # bytes taken in, and the last line among them
-        self.last: dict[str, Any] = {}
-        self.history: list[float] = []
-
-    def read(self) -> bool:
-        """Take in new rows; true when there were some."""
-        path = max(self._files.attempts.glob("[0-9]*/rounds.jsonl"), default=None)
-        if path is None:
-            return False
-        if path != self._path:
-            self._path = path
-            self._forget()
-        with open(path, "rb") as file:
-            file.seek(self._offset - len(self._newest))
-            if file.read(len(self._newest)) != self._newest:  # a resumed trial writes its file anew
-                self._forget()
-                file.seek(0)
-            lines = file.read().splitlines(keepends=True)
-        complete = [line for line in lines if line.endswith(b"\n")]
-        for line in complete:
-            self._take(json.loads(line))
-        if complete:
-            self._offset, self._newest = self._offset + sum(map(len, complete)), complete[-1]
-        return bool(complete)
-
-    def _take(self, row: dict[str, Any]) -> None:
-        self.last = {**self.last, **row}
-        value = row.get(self._metric) if self._metric else None
-        if isinstance(value, int | float):
-            self.history.append(float(value))

@@ -1,11 +1,36 @@
-"""What a run records about the code that made it."""
+"""What a run records about itself and the code that made it."""
 
+import os
+import socket
 import subprocess
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fl_platform.config.resolve import RunSpec
+from fl_platform.config.schema import to_dict
+from fl_platform.runs.record import PROVENANCE, RunRecord
+
 PACKAGES = ("torch", "torchvision", "lightning", "wandb", "numpy", "scipy", "numba", "omegaconf", "cvxpylayers")
+
+
+def describe(spec: RunSpec) -> RunRecord:
+    """All that is known of a run before its first round, for its directory and for W&B alike."""
+    config, tracking = spec.config, spec.config.tracking
+    return RunRecord(
+        source="",
+        run_id=spec.run_id,
+        entity=tracking.entity or "",
+        project=tracking.project,
+        name=spec.name,
+        group=tracking.group or spec.group_id,
+        sweep=os.environ.get("WANDB_SWEEP_ID", ""),
+        tags=(spec.algorithm, config.data.name, *tracking.tags),
+        host=socket.gethostname(),
+        started=time.time(),
+        config={**to_dict(config), PROVENANCE: {"id": spec.run_id, "group": spec.group_id, **provenance()}},
+    )
 
 
 def provenance() -> dict[str, Any]:

@@ -13,21 +13,22 @@ from lightning.pytorch.loggers import WandbLogger
 from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
 
 from fl_platform.config.resolve import RunSpec
-from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
-from fl_platform.runs import metrics, wandb_file
-from fl_platform.tracking.identity import provenance
+from fl_platform.runs import metrics, wandb_logs
+from fl_platform.runs.record import RunRecord
 
 MOST_SECONDS_TO_WRITE = 10.0
 NO_ROOM = 1 << 16  # bytes: on a full disk the end is never written
 
 
-def open_logger(spec: RunSpec) -> WandbLogger | None:
-    """Return the logger of a run, or None for tracking.mode=disabled; UserError where W&B refuses.
+def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
+    """Return the logger of a run that ``about`` describes, or None for tracking.mode=disabled.
+
+    Raises UserError where W&B refuses.
 
     Under ``wandb agent`` the run id is the agent's; ours is in the config as ``run.id`` either way.
     """
-    config, tracking = spec.config, spec.config.tracking
+    tracking = spec.config.tracking
     if tracking.mode == "disabled":
         return None
     if tracking.mode == "online" and not logged_in():
@@ -38,20 +39,20 @@ def open_logger(spec: RunSpec) -> WandbLogger | None:
     logging.raiseExceptions = False  # on a full disk W&B's debug log would print a traceback a line
     spec.output.mkdir(parents=True, exist_ok=True)
     offline = tracking.mode == "offline"
-    wandb_id = os.environ.get("WANDB_RUN_ID", spec.run_id)
+    wandb_id = os.environ.get("WANDB_RUN_ID", about.run_id)
     try:
         # not by WandbLogger, which passes a setting that wandb warns of and makes trainer/global_step the x axis
         run = wandb.init(
-            project=tracking.project,
-            entity=tracking.entity,
-            name=spec.name,
+            project=about.project,
+            entity=about.entity or None,
+            name=about.name,
             id=wandb_id,
             resume="allow",
             dir=str(spec.output.absolute()),  # W&B's service may have been started in another directory
             mode="offline" if offline else "online",
-            group=tracking.group or spec.group_id,
-            tags=[spec.algorithm, config.data.name, *tracking.tags],
-            config={**to_dict(config), "run": {"id": spec.run_id, "group": spec.group_id, **provenance()}},
+            group=about.group,
+            tags=about.tags,
+            config=about.config,
             settings=wandb.Settings(
                 console="off", silent=True, save_code=False, disable_git=True, x_disable_stats=offline
             ),
@@ -104,7 +105,7 @@ def wait_until_written(directory: Path) -> None:
     """W&B's service may still be writing when a run is finished: a report right after it would call it crashed."""
     deadline = time.monotonic() + MOST_SECONDS_TO_WRITE
     for log in directory.glob("run-*.wandb"):
-        while wandb_file.read(log).exit_code is None and time.monotonic() < deadline:
+        while wandb_logs.read(log).exit_code is None and time.monotonic() < deadline:
             if shutil.disk_usage(directory).free < NO_ROOM:
                 return
             time.sleep(0.02)

@@ -10,8 +10,8 @@ from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.errors import UserError
 from fl_platform.federation.build import build, make_algorithm
-from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.models import vgg11
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.algorithms.trajectories import DROPOUT, PLAIN
 from tests.federations import make_config, make_module, synthetic_dataset, train
 

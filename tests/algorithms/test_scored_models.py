@@ -14,8 +14,8 @@ import torch
 
 from fl_platform.algorithms import base
 from fl_platform.config.schema import Config
-from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.runs import metrics
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.algorithms.trajectories import watching
 from tests.algorithms.two_rank_scores import READINGS, WORDS
 from tests.federations import Finished, make_config, train

@@ -16,7 +16,7 @@ import torch
 from fl_platform.algorithms import base
 from fl_platform.cli import main
 from fl_platform.config.registry import ALGORITHMS
-from fl_platform.federation.checkpoints import digest, sorted_checkpoints
+from fl_platform.runs.checkpoint_files import digest, sorted_checkpoints
 
 SMALL = ["num_workers=10", "cohort_size=2", "num_rounds=3", "local_steps=1", "tracking.mode=disabled"]
 LAST_LINE = re.compile(

@@ -16,7 +16,7 @@ import yaml
 
 from fl_platform.cli import main
 from fl_platform.runs import metrics
-from fl_platform.runs.wandb_file import read
+from fl_platform.runs.wandb_logs import read
 from fl_platform.sweeps.definition import find_sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
 

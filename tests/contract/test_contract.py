@@ -12,8 +12,8 @@ from fl_platform import algorithms
 from fl_platform.algorithms import base
 from fl_platform.config.options import default_of, walk
 from fl_platform.federation.build import make_algorithm
-from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.models import vgg11
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.federations import SIZES, make_config, make_module, synthetic_dataset, train
 
 ALGORITHMS = base.names()

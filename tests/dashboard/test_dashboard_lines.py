@@ -10,7 +10,7 @@ from fl_platform.reporting import lines
 from fl_platform.reporting.lines import Curve, Wish, average, make_lines, thin, trailing, window
 from fl_platform.reporting.shown import ShownRun, row, shown
 from fl_platform.runs import metrics
-from fl_platform.runs.frames import one_row_per_round
+from fl_platform.runs.record import one_row_per_round
 from tests.synthetic_logs import make_log
 
 numbers = st.floats(-1e6, 1e6)

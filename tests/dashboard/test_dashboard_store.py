@@ -1,6 +1,5 @@
 """What the dashboard knows of files: live rounds, states, sweeps, logs without a run directory, what is gone."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from fl_platform.dashboard.store import Store
 from fl_platform.errors import UserError
 from fl_platform.reporting.shown import row
 from fl_platform.runs import archive, metrics
-from fl_platform.runs.rows import RowReader
 from fl_platform.sweeps.definition import read_sweep
 from fl_platform.sweeps.ledger import Ledger
 from tests.dashboard.made_runs import make_old, rows, write_rows, write_run
@@ -19,45 +17,6 @@ from tests.synthetic_logs import make_log, write_wandb_file
 
 def status(store: Store, run_id: str) -> str:
     return store.look().runs[run_id].log.status
-
-
-def test_rounds_are_read_as_they_come(tmp_path: Path) -> None:
-    path = tmp_path / "rounds.jsonl"
-    made = rows(rounds=6)
-    write_rows(path, made[:2])
-    reader = RowReader(path)
-    assert reader.read()
-    assert not reader.read()
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(made[2])[:20])
-        file.flush()
-        assert not reader.read(), "half a line is not a round"
-        file.write(json.dumps(made[2])[20:] + "\n")
-    assert reader.read()
-    assert reader.table()[metrics.ROUND].to_pylist() == [1, 2, 3]
-    assert metrics.COHORT not in reader.table().column_names
-    write_rows(path, made[:1])
-    assert reader.read()
-    assert reader.table()[metrics.ROUND].to_pylist() == [1]
-
-
-def test_rows_of_many_shapes(tmp_path: Path) -> None:
-    path = tmp_path / "rounds.jsonl"
-    lines = [
-        '{"round": 1}',
-        '{"round": 2, "a": NaN, "b": 1e999}',
-        "{broken",
-        '["no row"]',
-        '{"round": 3, "a": 5, "b": null}',
-    ]
-    path.write_text("\n".join([*lines, '{"round": 4, "a": true, "huge": 1' + "0" * 400 + "}", ""]), encoding="utf-8")
-    reader = RowReader(path)
-    assert reader.read()
-    table = reader.table().to_pandas()
-    assert table["round"].tolist() == [1, 2, 3, 4]
-    assert table["a"].isna().tolist() == [True, True, False, True]
-    assert reader.damaged == 2
-    assert not RowReader(tmp_path / "absent").read()
 
 
 def test_a_live_run_moves_on_and_ends(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fl_platform.engines.ranks import Ranks
-from fl_platform.federation.checkpoints import sorted_checkpoints
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.distributed.two_ranks import SHARED, WORDS, results
 from tests.federations import make_config, train
 

@@ -8,7 +8,7 @@ import torch
 
 from fl_platform.algorithms import base
 from fl_platform.engines.ranks import Ranks
-from fl_platform.federation.checkpoints import sorted_checkpoints
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.federations import Finished, make_config, train
 
 WORDS = ("engine=loop", "num_rounds=3", "cohort_size=3")

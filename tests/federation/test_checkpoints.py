@@ -7,13 +7,8 @@ import torch
 
 from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
-from fl_platform.federation.checkpoints import (
-    AtomicCheckpointIO,
-    check_valid,
-    newest_valid,
-    saved_config,
-    sorted_checkpoints,
-)
+from fl_platform.federation.checkpoints import AtomicCheckpointIO, check_valid, saved_config
+from fl_platform.runs.checkpoint_files import newest_valid, sorted_checkpoints
 from tests.federations import make_config, train
 
 

@@ -15,8 +15,9 @@ import torch
 
 from fl_platform.federation import progress
 from fl_platform.federation.build import make_algorithm
-from fl_platform.federation.checkpoints import AtomicCheckpointIO, sorted_checkpoints
+from fl_platform.federation.checkpoints import AtomicCheckpointIO
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.federations import make_config, make_module, train
 
 

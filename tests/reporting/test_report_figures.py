@@ -11,13 +11,14 @@ from fl_platform.paper.style import ALGORITHMS, GROUPINGS
 from fl_platform.reporting import ablations, canvas, figures
 from fl_platform.runs import frames as runs
 from fl_platform.runs import metrics
+from fl_platform.runs.record import RunRecord, merge
 from tests.synthetic_logs import make_log
 
 QP = {key: np.linspace(0, 1, 10) for key in figures.QP_METRICS}
 
 
-def load(*logs: runs.LoggedRun) -> runs.Runs:
-    return runs.to_frames(runs.merge(logs))
+def load(*logs: RunRecord) -> runs.Runs:
+    return runs.to_frames(merge(logs))
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from fl_platform.errors import UserError
 from fl_platform.reporting import pivot, render, tables
 from fl_platform.reporting.layout import Cell, Row, Table
 from fl_platform.runs import frames as runs
+from fl_platform.runs.record import merge
 from tests.synthetic_logs import make_log
 
 HOSTILE = [
@@ -159,7 +160,7 @@ def test_hostile_run_values_reach_every_format(tmp_path: Path) -> None:
         for text in HOSTILE
         for status in ("finished", "crashed")
     ]
-    loaded = runs.to_frames(runs.merge([log for log in logs if log.status == "finished"] + logs[1:2]))
+    loaded = runs.to_frames(merge([log for log in logs if log.status == "finished"] + logs[1:2]))
     made = [
         tables.statistic_table(loaded),
         pivot.pivot_table(loaded, ["algorithm.name"], ["data.name"], "top_accuracy"),
@@ -193,9 +194,7 @@ def test_formats_are_deterministic_and_named() -> None:
 
 
 def test_csv_holds_unrounded_numbers() -> None:
-    loaded = runs.to_frames(
-        runs.merge([make_log(seed=seed, accuracy=[top]) for seed, top in enumerate((0.1, 0.2, 0.4))])
-    )
+    loaded = runs.to_frames(merge([make_log(seed=seed, accuracy=[top]) for seed, top in enumerate((0.1, 0.2, 0.4))]))
     read = pd.read_csv(io.StringIO(render.csv(tables.statistic_table(loaded))))
     assert read["mean"][0] == pytest.approx(70 / 3, rel=1e-15)
     assert {"std_ddof0", "std_ddof1", "n", "by_seed", "data", "skew", "cohort_size"} <= set(read.columns)

@@ -11,14 +11,15 @@ from fl_platform.reporting import comparison, measures, pivot, tables
 from fl_platform.reporting.layout import Table
 from fl_platform.runs import frames as runs
 from fl_platform.runs import metrics
+from fl_platform.runs.record import RunRecord, merge
 from tests.synthetic_logs import make_log
 
 
-def frames(*logs: runs.LoggedRun) -> runs.Runs:
-    return runs.to_frames(runs.merge(logs))
+def frames(*logs: RunRecord) -> runs.Runs:
+    return runs.to_frames(merge(logs))
 
 
-def flat(algorithm: str, top: float, seed: int = 0, **options: object) -> runs.LoggedRun:
+def flat(algorithm: str, top: float, seed: int = 0, **options: object) -> RunRecord:
     """A run that reaches ``top`` in its second of three rounds."""
     return make_log(algorithm, seed, accuracy=[0.0, top, top / 2], **options)
 

@@ -10,13 +10,15 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from fl_platform.runs.liveness import is_log_written
+from fl_platform.runs.record import RunRecord, merge
 from fl_platform.errors import UserError
-from fl_platform.runs import archive, cache, metrics
+from fl_platform.runs import archive, metrics, wandb_logs
 from fl_platform.runs import frames as runs
 from tests.synthetic_logs import make_log, write_wandb_file
 
 
-def write(directory: Path, log: runs.LoggedRun, stamp: str = "20240101_000000", has_exit: bool = True) -> Path:
+def write(directory: Path, log: RunRecord, stamp: str = "20240101_000000", has_exit: bool = True) -> Path:
     path = directory / "wandb" / f"offline-run-{stamp}-{log.run_id}" / f"run-{log.run_id}.wandb"
     write_wandb_file(path, log, has_exit)
     return path
@@ -51,7 +53,7 @@ def test_resumed_fragments_merge_and_the_newest_wins_each_round(tmp_path: Path) 
 def test_a_finished_run_is_not_spoilt_by_a_later_crash() -> None:
     finished = make_log(accuracy=[0.1, 0.2, 0.3], run_id="r")
     crashed = dataclasses.replace(make_log(accuracy=[0.9], run_id="r", status="crashed"), started=5000.0)
-    (merged,) = runs.merge([crashed, finished])
+    (merged,) = merge([crashed, finished])
     assert merged.status == "finished"
     assert merged.history[metrics.TEST_ACCURACY].to_pylist() == [0.1, 0.2, 0.3]
 
@@ -59,12 +61,12 @@ def test_a_finished_run_is_not_spoilt_by_a_later_crash() -> None:
 def test_runs_of_an_agent_merge_by_the_id_of_their_configuration() -> None:
     local = make_log(accuracy=[0.1], run_id="hash", run__id="hash", status="crashed")
     agent = make_log(accuracy=[0.2], run_id="agents-own", run__id="hash")
-    assert [log.run_id for log in runs.merge([local, agent])] == ["hash"]
+    assert [log.run_id for log in merge([local, agent])] == ["hash"]
 
 
 def test_rows_of_one_round_become_one_and_rows_without_a_round_go() -> None:
     history = pa.table({"round": [1.0, 1.0, None, 2.0], "a": [1.0, None, 9.0, 3.0], "b": [None, 2.0, 9.0, None]})
-    (merged,) = runs.merge([dataclasses.replace(make_log(), history=history)])
+    (merged,) = merge([dataclasses.replace(make_log(), history=history)])
     frame = merged.history.to_pandas()
     assert frame["round"].tolist() == [1, 2]
     assert frame["a"].tolist() == [1.0, 3.0]
@@ -101,14 +103,14 @@ def test_pid_in_the_log_directory_decides_on_this_machine(tmp_path: Path) -> Non
     for pid, expected in ((os.getpid(), True), (ended.pid, False)):
         line = f"2026-11-16 13:00:47,731 INFO    MainThread:{pid} [wandb_setup.py:_flush():81] Current SDK version\n"
         (tmp_path / "logs" / "debug.log").write_text(line)
-        assert runs.is_alive(path, socket.gethostname()) is expected
-    assert runs.is_alive(path, "another-machine")
+        assert is_log_written(path, socket.gethostname()) is expected
+    assert is_log_written(path, "another-machine")
 
 
 def test_conflicting_types_of_a_metric_become_text() -> None:
     one = make_log(seed=0, rounds=2, columns={"x": [1.0, 2.0]})
     two = make_log(seed=1, rounds=2, columns={"x": ['"a"', '"b"']})
-    frame = runs.to_frames(runs.merge([one, two])).rounds
+    frame = runs.to_frames(merge([one, two])).rounds
     assert sorted(frame["x"]) == ['"a"', '"b"', "1.0", "2.0"]
 
 
@@ -117,7 +119,7 @@ def test_cache_gives_the_same_and_follows_changes(tmp_path: Path, monkeypatch: p
     cold = runs.load([tmp_path])
     assert list((tmp_path / ".cache").iterdir())
     with monkeypatch.context() as patch:
-        patch.setattr(cache.wandb_file, "read", lambda path: pytest.fail("the cache was not used"))
+        patch.setattr(wandb_logs, "read", lambda path: pytest.fail("the cache was not used"))
         warm = runs.load([tmp_path])
     pd.testing.assert_frame_equal(cold.runs, warm.runs)
     pd.testing.assert_frame_equal(cold.rounds, warm.rounds)
@@ -137,7 +139,7 @@ def test_damaged_or_unwritable_cache_is_no_error(tmp_path: Path) -> None:
 
 
 def test_archive_round_trip_and_equal_bytes(tmp_path: Path) -> None:
-    logs = runs.merge(
+    logs = merge(
         [make_log("fedavg", 0, columns={metrics.TRAIN_LOSS: np.linspace(1, 0, 40)}), make_log("gradma", 1, rounds=7)]
     )
     archive.write(logs, tmp_path / "a.parquet")
@@ -155,14 +157,14 @@ def test_archive_round_trip_and_equal_bytes(tmp_path: Path) -> None:
     ]
     pd.testing.assert_frame_equal(before.rounds[exact], after.rounds[exact])
     pd.testing.assert_frame_equal(before.rounds, after.rounds, check_like=True, rtol=1e-6)
-    archive.write(runs.merge(archive.read(tmp_path / "a.parquet")), tmp_path / "c.parquet")
+    archive.write(merge(archive.read(tmp_path / "a.parquet")), tmp_path / "c.parquet")
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "c.parquet").read_bytes()
 
 
 def test_sources_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         runs.load([tmp_path / "absent"])
-    with pytest.raises(UserError, match="holds no W&B logs"):
+    with pytest.raises(UserError, match="holds no runs: neither run directories nor W&B logs"):
         runs.load([tmp_path])
     other = tmp_path / "x.parquet"
     other.write_text("hello")
@@ -173,7 +175,7 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
 
 
 def test_select_filters_and_names_what_is_unknown() -> None:
-    loaded = runs.to_frames(runs.merge([make_log("fedavg", seed) for seed in range(3)] + [make_log("moon", 0)]))
+    loaded = runs.to_frames(merge([make_log("fedavg", seed) for seed in range(3)] + [make_log("moon", 0)]))
     kept = runs.select(loaded, {"algorithm.name": "fedavg", "seed": [0, 2]})
     assert kept.runs["config.seed"].tolist() == [0, 2]
     assert set(kept.rounds["run_id"]) == set(kept.runs["run_id"])

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_platform.runs.record import RunRecord
+from fl_platform.runs.status import RunStatus
+from fl_platform.runs.liveness import at_work, recorded_end
 from fl_platform.errors import UserError
 from fl_platform.federation.checkpoints import AtomicCheckpointIO
 from fl_platform.runs.directory import RunDirectory, check_writable, json_text
@@ -69,9 +72,39 @@ def test_the_newest_checkpoint_is_that_of_the_newest_attempt_that_has_one(files)
     assert found.name.startswith("round-000005-")
 
 
-def test_the_configuration_is_written_as_yaml(files):
-    files.write_config({"seed": 3, "data": {"name": "digits"}})
+def test_a_description_is_the_configuration_as_yaml_and_the_rest_beside_it(files):
+    config = {"seed": 3, "data": {"name": "digits"}, "run": {"id": "abc", "commit": None}}
+    files.write_description(RunRecord("", "abc", name="n", tags=("a", "b"), started=2.5, config=config))
     assert (files.path / "config.yaml").read_text() == "seed: 3\ndata:\n  name: digits\n"
+    found = files.description()
+    assert (found["name"], found["tags"], found["started"], found["sweep"]) == ("n", ("a", "b"), 2.5, "")
+    assert found["run"] == {"id": "abc", "commit": None}
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"tags": 3, "started": "x", "name": 4, "run": []}'])
+def test_a_damaged_description_is_left_out(files, content):
+    files.path.mkdir(parents=True)
+    files.description_file.write_text(content)
+    assert files.description() == {}
+
+
+def test_an_attempt_ends_with_a_result_or_a_note(files):
+    attempt = files.start_attempt()
+    with at_work(attempt):
+        files.end_attempt(attempt, {"status": "interrupted"})
+    assert (files.result(), recorded_end(attempt)) == (None, RunStatus.INTERRUPTED)
+    with pytest.raises(ZeroDivisionError), at_work(attempt):
+        assert recorded_end(attempt) is None
+        raise ZeroDivisionError
+    assert recorded_end(attempt) is RunStatus.CRASHED
+    with at_work(attempt):
+        files.end_attempt(attempt, {"status": "interrupted"})
+    with pytest.raises(UserError, match="refused"), at_work(attempt):
+        raise UserError("refused before it began")
+    assert recorded_end(attempt) is RunStatus.INTERRUPTED
+    with at_work(attempt):
+        files.end_attempt(attempt, DONE)
+    assert (files.result(), recorded_end(attempt)) == (DONE, None)
 
 
 def strict(text):

@@ -7,7 +7,7 @@ from small_sweeps import SMALL, entries_of, launch_here, write_sweep
 
 from fl_platform.cli import main
 from fl_platform.runs import archive
-from fl_platform.runs.frames import merge, read_source
+from fl_platform.runs.sources import read
 from fl_platform.sweeps.definition import Sweep, read_sweep
 
 
@@ -20,7 +20,7 @@ def test_a_sweep_goes_on_from_an_archive(tmp_path: Path, capsys) -> None:
     sweep = sweep_in(tmp_path)
     launch_here(sweep)
     before = {entry.run_id: (entry.state, entry.summary) for entry in entries_of(sweep)}
-    logs = merge(read_source(tmp_path / "runs"))
+    logs = read([tmp_path / "runs"])
     archive.write(logs, tmp_path / "runs.parquet")
     shutil.rmtree(tmp_path / "runs")
 

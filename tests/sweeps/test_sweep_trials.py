@@ -1,20 +1,18 @@
 """Trials as the launcher sees them: rows as they are written, words that win, what a process is handed."""
 
-import itertools
 import json
 from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from small_sweeps import quick_sweep
 
 from fl_platform.errors import UserError
 from fl_platform.runs import metrics
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.proposals import grid
-from fl_platform.sweeps.trials import RowTail, Trial, environment, judge, plan
+from fl_platform.sweeps.states import TrialState
+from fl_platform.sweeps.trials import Trial, environment, judge, plan
 
 
 def trial_of(sweep: Sweep) -> Trial:
@@ -35,33 +33,6 @@ def write_rows(path: Path, rows: list[str], *, mode: str = "a") -> None:
 
 def row(round: int, salt: float = 0.0) -> str:
     return json.dumps({metrics.ROUND: round, metrics.TEST_ACCURACY: round / 100, metrics.ROUND_SECONDS: salt}) + "\n"
-
-
-@settings(max_examples=30)
-@given(cuts=st.lists(st.integers(0, 400), max_size=6), again=st.integers(0, 9), salt=st.floats(0, 1))
-def test_rows_are_read_as_they_come_and_anew_after_a_resume(
-    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], again: int, salt: float
-) -> None:
-    """Whatever pieces a file arrives in, and whatever a resumed attempt writes over it."""
-    directory = tmp_path_factory.mktemp("rows")
-    trial = trial_of(quick_sweep(directory, {"seed": {"value": 3}, "num_rounds": {"value": 9}}))
-    path = trial.files.attempts / "0001" / "rounds.jsonl"
-    tail = RowTail(trial, metrics.TEST_ACCURACY)
-    assert not tail.read()
-    text = "".join(row(number) for number in range(1, 6))
-    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    for start, end in itertools.pairwise(places):
-        write_rows(path, [text[start:end]])
-        tail.read()
-        assert len(tail.history) == text[:end].count("\n")
-    assert tail.last[metrics.ROUND] == 5
-    rewritten = [row(number, salt + 2) for number in range(1, 3 + again)]
-    write_rows(path, rewritten, mode="w")
-    tail.read()
-    assert len(tail.history) == len(rewritten)
-    write_rows(trial.files.attempts / "0002" / "rounds.jsonl", [row(1)])
-    assert tail.read()
-    assert tail.history == [0.01]
 
 
 def test_the_launchs_words_win_and_reach_the_parameter_file(tmp_path: Path) -> None:
@@ -125,7 +96,12 @@ def test_how_a_process_ends_is_how_its_trial_ends(
     if result:
         attempt = trial.files.start_attempt()
         trial.files.complete(attempt, {metrics.STATUS: result, metrics.ROUNDS: 2})
-    outcome = judge(trial, exit_code, {metrics.ROUND: 1, metrics.TEST_ACCURACY: 0.5}, asked_to_stop=asked)
+    outcome = judge(
+        trial,
+        exit_code,
+        {metrics.ROUND: 1, metrics.TEST_ACCURACY: 0.5},
+        asked_to_stop=TrialState(asked) if asked else None,
+    )
     assert outcome.state == state
     assert bool(outcome.message) == (state == "failed")
     assert outcome.summary[metrics.TEST_ACCURACY] == 0.5

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.reporting import pivot, render
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from fl_platform.runs.frames import load
 
 

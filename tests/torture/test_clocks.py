@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fl_platform.dashboard.store import Store
-from fl_platform.runs.frames import find_logs, load
+from fl_platform.runs.frames import load
+from fl_platform.runs.sources import discover
 from tests.sweeps.small_sweeps import entries_of, quick_sweep
 from tests.torture import forked
 from tests.torture.small_run import RUN, fingerprint
@@ -41,7 +42,7 @@ def test_a_run_continued_an_hour_before_it_began(tmp_path: Path, scale: Scale) -
     runs = load([tmp_path / "runs"])
     assert list(runs.runs["status"]) == ["finished"]
     assert list(runs.rounds["round"]) == [1, 2, 3, 4, 5]
-    assert len(find_logs(tmp_path / "runs")) == 2
+    assert len(discover(tmp_path / "runs").logs) == 2
     for key in ("time/round_seconds", "time/total_seconds"):
         assert (runs.rounds[key] >= 0).all()
     assert runs.rounds["time/total_seconds"].is_monotonic_increasing

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fl_platform.runs import wandb_file
-from fl_platform.runs.frames import find_logs
+from fl_platform.runs import wandb_logs
+from fl_platform.runs.sources import discover
 from tests.sweeps.small_sweeps import write_sweep
 from tests.torture.hostile import call
 from tests.torture.same_run import differences, left_by
@@ -61,9 +61,9 @@ def bits(output: Path) -> Any:
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
     output = tmp_path_factory.mktemp("reference") / "runs"
     in_a_process(output, "gradma")
-    (path,) = find_logs(output)
-    assert {"id", "group", "commit", "dirty"} < wandb_file.read(path).config["run"].keys()
-    assert wandb_file.read(path).config["run"]["versions"]["torch"]  # what may change bits is recorded
+    (path,) = discover(output).logs
+    assert {"id", "group", "commit", "dirty"} < wandb_logs.read(path).config["run"].keys()
+    assert wandb_logs.read(path).config["run"]["versions"]["torch"]  # what may change bits is recorded
     return bits(output)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fl_platform.federation.checkpoints import is_valid, newest_valid
+from fl_platform.runs.checkpoint_files import is_valid, newest_valid
 from fl_platform.runs.frames import load
 from tests.sweeps.small_sweeps import entries_of, quick_sweep
 from tests.torture import forked

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fl_platform.federation.checkpoints import digest, sorted_checkpoints
+from fl_platform.runs.checkpoint_files import digest, sorted_checkpoints
 from tests.torture.hostile import damaged, flipped, judge
 from tests.torture.test_fuzz_data import Intruder
 

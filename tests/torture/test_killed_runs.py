@@ -16,10 +16,11 @@ import pytest
 
 from fl_platform.dashboard.store import Store
 from fl_platform.errors import UserError
-from fl_platform.federation.checkpoints import sorted_checkpoints
-from fl_platform.runs import wandb_file
-from fl_platform.runs.frames import find_logs, load
+from fl_platform.runs import wandb_logs
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
+from fl_platform.runs.frames import load
 from fl_platform.runs.liveness import FILE, at_work, is_alive
+from fl_platform.runs.sources import discover
 from tests.torture import forked
 from tests.torture.same_run import Left, differences, left_by
 
@@ -147,20 +148,20 @@ def test_a_damaged_newest_checkpoint_costs_a_round_and_no_bit(
 # --- offline logs ---
 
 
-def test_rounds_that_never_reached_the_wandb_log_are_in_the_report_after_a_resume(
-    tmp_path: Path, record_property: Record
-) -> None:
+def test_rounds_that_never_reached_the_wandb_log_are_in_the_report(tmp_path: Path, record_property: Record) -> None:
     """Killed while it logs its sixth round; what W&B had written is cut further, as by a power cut."""
     words = command("gradma", tmp_path / "runs")
     assert forked.run(words, tmp_path, armed("W&B logging", 6, 5)).was_killed
     (rows,) = (tmp_path / "runs").glob("*/attempts/*/rounds.jsonl")
     on_disk = [json.loads(line) for line in rows.read_text().splitlines()]
     assert len(on_disk) == 6
-    (log,) = find_logs(tmp_path / "runs")
-    in_log = wandb_file.read(log).history.num_rows
+    (log,) = discover(tmp_path / "runs").logs
+    in_log = wandb_logs.read(log).history.num_rows
     assert in_log < 6
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
-    assert list(load([tmp_path / "runs"]).runs["status"]) == ["crashed"]
+    killed = load([tmp_path / "runs"])
+    assert list(killed.runs["status"]) == ["crashed"]
+    assert list(killed.rounds["round"]) == list(range(1, 7)), "the directory has them all"
     (shown,) = Store(tmp_path / "runs").look().runs.values()
     assert shown.log.status == "crashed"
     assert forked.run(words, tmp_path).code == 0
@@ -206,7 +207,7 @@ def test_ctrl_c_saves_and_twice_leaves_at_once_and_nothing_is_lost(tmp_path: Pat
         saved = int(newest_checkpoint(tmp_path / "runs").name[6:12])
         assert rounds_on_disk(tmp_path / "runs") - saved in range(signals)
         (shown,) = Store(tmp_path / "runs").look().runs.values()
-        assert shown.log.status == "crashed"
+        assert shown.log.status == ("interrupted" if signals == 1 else "crashed")
     for event in (20, 60, 100, 200):  # twice while torch writes a checkpoint, which makes an error of its own of it
         twice = f"from tests.torture.kill_points import arm; arm('checkpoint', 2, {event}, (2, 2))"
         ended = forked.run(words, tmp_path, twice)

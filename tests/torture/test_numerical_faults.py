@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fl_platform.algorithms import base
-from fl_platform.federation.checkpoints import newest_valid
 from fl_platform.runs import metrics
+from fl_platform.runs.checkpoint_files import newest_valid
 from tests.torture.hostile import judge
 
 Scale = Callable[[int, int], int]

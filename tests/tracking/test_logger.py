@@ -16,10 +16,11 @@ from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
-from fl_platform.federation.checkpoints import sorted_checkpoints
 from fl_platform.federation.launch import launch
-from fl_platform.runs import wandb_file
+from fl_platform.runs import wandb_logs
+from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from fl_platform.tracking import identity
+from fl_platform.tracking.identity import describe
 from fl_platform.tracking.logger import open_logger
 
 WORDS = [
@@ -47,7 +48,7 @@ def log_file(result):
 
 
 def log_of(result):
-    return wandb_file.read(log_file(result))
+    return wandb_logs.read(log_file(result))
 
 
 def rows_of(log):
@@ -143,7 +144,7 @@ def test_the_run_is_named_grouped_and_tagged(finished):
 
 def test_round_is_the_x_axis(finished):
     _, result = finished
-    records = map(Record.FromString, wandb_file._payloads(log_file(result).read_bytes(), []))
+    records = map(Record.FromString, wandb_logs._payloads(log_file(result).read_bytes(), []))
     axes = {
         record.metric.name or record.metric.glob_name: record.metric for record in records if record.HasField("metric")
     }
@@ -184,7 +185,8 @@ def test_a_diverged_run_says_so(tmp_path):
 
 
 def test_disabled_tracking_opens_nothing(tmp_path):
-    assert open_logger(spec_for(tmp_path, "tracking.mode=disabled")) is None
+    spec = spec_for(tmp_path, "tracking.mode=disabled")
+    assert open_logger(spec, describe(spec)) is None
     assert not (tmp_path / "wandb").exists()
 
 
@@ -193,13 +195,13 @@ def test_online_without_an_account_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     spec = spec_for(tmp_path, "tracking.mode=online")
     with pytest.raises(UserError, match=r"tracking\.mode=online needs a W&B account: run `wandb login`"):
-        open_logger(spec)
+        open_logger(spec, describe(spec))
 
 
 def test_a_project_that_wandb_refuses_is_the_users_error(tmp_path):
     spec = spec_for(tmp_path, "tracking.project=a/b")
     with pytest.raises(UserError, match=r"W&B refuses .*tracking\.project=a/b"):
-        open_logger(spec)
+        open_logger(spec, describe(spec))
 
 
 HOLDER = """
@@ -217,8 +219,9 @@ def test_a_run_that_another_process_has_open_is_the_users_error(finished, tmp_pa
     command = [sys.executable, "-c", HOLDER, "heldrun", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "holds\n"
+        spec = dataclasses.replace(spec_for(tmp_path), run_id="heldrun")
         with pytest.raises(UserError, match=r"W&B refuses run heldrun: run ID heldrun is in use; wait for the process"):
-            open_logger(dataclasses.replace(spec_for(tmp_path), run_id="heldrun"))
+            open_logger(spec, describe(spec))
         holder.stdin.close()
     assert holder.returncode == 0
     assert wandb.run is None

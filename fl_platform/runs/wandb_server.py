@@ -1,4 +1,4 @@
-"""Reader of runs on a W&B server: full history, never the sampled one."""
+"""Import of runs from a W&B server: full history, never the sampled one."""
 
 import calendar
 import time
@@ -9,13 +9,15 @@ import pyarrow as pa
 
 from fl_platform.config.migrate import upgraded
 from fl_platform.errors import UserError
-from fl_platform.runs.wandb_file import LoggedRun, to_column
+from fl_platform.runs.record import RunRecord, to_column
+from fl_platform.runs.status import RunStatus
+from fl_platform.runs.wandb_logs import ended_status
 
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-_STATUS = {"finished": "", "running": "running", "pending": "running"}  # every other state is a crash
+_AT_WORK = (RunStatus.RUNNING, "pending")  # W&B's words; but for finished, every other is a crash
 
 
-def read_project(address: str) -> Iterator[LoggedRun]:
+def read_project(address: str) -> Iterator[RunRecord]:
     """The runs of ``entity/project`` or ``entity/project/sweep``."""
     parts = address.split("/")
     if len(parts) not in (2, 3) or not all(parts):
@@ -33,10 +35,12 @@ def read_project(address: str) -> Iterator[LoggedRun]:
         raise UserError(f"wandb:{address} cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _logged(run: Any, address: str) -> LoggedRun:
+def _logged(run: Any, address: str) -> RunRecord:
     rows = [_flat(row) for row in run.scan_history()]
     names = sorted({name for row in rows for name in row})
-    return LoggedRun(
+    summary = _finite_names(dict(run.summary))
+    exit_code = None if run.state == RunStatus.RUNNING else int(run.state != RunStatus.FINISHED)
+    return RunRecord(
         source=f"wandb:{address}/{run.id}",
         run_id=run.id,
         entity=run.entity,
@@ -46,12 +50,18 @@ def _logged(run: Any, address: str) -> LoggedRun:
         sweep=run.sweep_name or "",
         tags=tuple(run.tags or ()),
         started=float(calendar.timegm(time.strptime(run.created_at[:19], "%Y-%m-%dT%H:%M:%S"))),
-        exit_code={"running": None, "finished": 0}.get(run.state, 1),
+        exit_code=exit_code,
         config=upgraded({name: value for name, value in run.config.items() if name != "_wandb"}),
-        summary=_finite_names(dict(run.summary)),
+        summary=summary,
         history=pa.table({name: to_column(row.get(name) for row in rows) for name in names}),
-        status=_STATUS.get(run.state, "crashed"),
+        status=_status(run.state, summary),
     )
+
+
+def _status(state: str, summary: dict[str, Any]) -> RunStatus:
+    if state in _AT_WORK:
+        return RunStatus.RUNNING
+    return ended_status(0, summary) if state == RunStatus.FINISHED else RunStatus.CRASHED
 
 
 def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fl_platform.errors import UserError
 from fl_platform.runs import frames as runs
-from fl_platform.runs import wandb_file
-from fl_platform.runs.wandb_file import LoggedRun
+from fl_platform.runs import wandb_logs
+from fl_platform.runs.record import RunRecord
 from tests.synthetic_logs import log_bytes, make_log, write_wandb_file
 
 OFFLINE = """
@@ -63,7 +63,7 @@ def inspected_history(path: Path) -> list[dict[str, object]]:
     return [record["history"]["item"] for record in records if record["type"] == "history"]
 
 
-def as_inspected(log: LoggedRun) -> list[dict[str, object]]:
+def as_inspected(log: RunRecord) -> list[dict[str, object]]:
     rows = []
     for row in log.history.to_pylist():
         present = {name: value for name, value in row.items() if value is not None}
@@ -72,7 +72,7 @@ def as_inspected(log: LoggedRun) -> list[dict[str, object]]:
 
 
 def test_real_log_equals_what_wandb_itself_reads(real_log: Path) -> None:
-    log = wandb_file.read(real_log)
+    log = wandb_logs.read(real_log)
     expected = inspected_history(real_log)
     expected[-1]["text"] = json.dumps(expected[-1]["text"])  # columns that are not numbers are JSON text
     assert as_inspected(log) == expected
@@ -94,17 +94,17 @@ def test_killed_run_has_rows_but_no_exit_record(tmp_path: Path) -> None:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             logs = list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
-            if logs and wandb_file.read(logs[0]).history.num_rows:
+            if logs and wandb_logs.read(logs[0]).history.num_rows:
                 break
             time.sleep(0.2)
-        assert runs.status_of(wandb_file.read(logs[0])) == "running"
+        assert wandb_logs.read_with_status(logs[0]).status == "running"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    log = wandb_file.read(logs[0])
+    log = wandb_logs.read(logs[0])
     assert log.exit_code is None
     assert log.history["round"].to_pylist()[0] == 1
-    assert runs.status_of(log) == "crashed"
+    assert wandb_logs.with_status(log).status == "crashed"
 
 
 def test_test_writer_is_readable_by_wandb(tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_schema_numbers_are_those_of_wandb() -> None:
     }
     theirs |= {"Run": pb.RunRecord, "Record": pb.Record}
     for name, message in theirs.items():
-        for field, number, _ in wandb_file._MESSAGES[name]:
+        for field, number, _ in wandb_logs._MESSAGES[name]:
             assert message.DESCRIPTOR.fields_by_name[field].number == number, (name, field)
-    for field, number, _ in wandb_file._MESSAGES["Item"]:
+    for field, number, _ in wandb_logs._MESSAGES["Item"]:
         assert pb.HistoryItem.DESCRIPTOR.fields_by_name[field].number == number
         assert pb.ConfigItem.DESCRIPTOR.fields_by_name[field].number == number
 
@@ -137,7 +137,7 @@ def test_schema_numbers_are_those_of_wandb() -> None:
 def test_payloads_survive_block_boundaries(sizes: list[int]) -> None:
     payloads = [bytes([index]) * size for index, size in enumerate(sizes)]
     damage: list[str] = []
-    assert list(wandb_file._payloads(log_bytes(payloads), damage)) == payloads
+    assert list(wandb_logs._payloads(log_bytes(payloads), damage)) == payloads
     assert damage == []
 
 
@@ -157,7 +157,7 @@ def test_truncated_file_gives_its_beginning_and_a_warning(sample: Path, share: f
     data, rounds = sample.read_bytes(), list(range(1, ROUNDS + 1))
     cut = sample.with_name("cut.wandb")
     cut.write_bytes(data[: int(share * (len(data) - 1))])
-    log = wandb_file.read(cut)
+    log = wandb_logs.read(cut)
     found = log.history["round"].to_pylist() if log.history.num_rows else []
     assert found == rounds[: len(found)]
     assert len(found) >= int(share * len(rounds)) - 20
@@ -173,7 +173,7 @@ def test_flipped_bit_costs_little_and_is_reported(sample: Path, place: int, bit:
     broken[7 + place % (len(data) - 7)] ^= 1 << bit
     bad = sample.with_name("bad.wandb")
     bad.write_bytes(broken)
-    log = wandb_file.read(bad)
+    log = wandb_logs.read(bad)
     found = log.history["round"].to_pylist()
     assert set(found) <= set(rounds)
     assert len(found) > 50  # at most one 32 KiB block of about 150 rows is lost
@@ -185,11 +185,11 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.wandb"
     path.write_bytes(b"PK\x03\x04 not a log")
     with pytest.raises(UserError, match=r"x\.wandb is not a W&B log"):
-        wandb_file.read(path)
+        wandb_logs.read(path)
     with pytest.raises(UserError, match="cannot be read"):
-        wandb_file.read(tmp_path / "absent.wandb")
+        wandb_logs.read(tmp_path / "absent.wandb")
     path.write_bytes(b"")
-    assert wandb_file.read(path).history.num_rows == 0
+    assert wandb_logs.read(path).history.num_rows == 0
 
 
 def test_values_of_every_kind(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
     log = dataclasses.replace(make_log(rounds=2), history=pa.table(history))
     path = tmp_path / "run-k.wandb"
     write_wandb_file(path, log)
-    read = wandb_file.read(path).history.to_pylist()
+    read = wandb_logs.read(path).history.to_pylist()
     assert [row["round"] for row in read] == [1.0, 2.0]
     assert [row["words"] for row in read] == ['"a"', '"b"']
     assert [row["flag"] for row in read] in ([1.0, None], ["true", None])

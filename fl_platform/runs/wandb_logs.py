@@ -1,14 +1,14 @@
-"""Reader of W&B's offline logs (`run-<id>.wandb`) that needs neither wandb nor a network.
+"""Import of W&B's offline logs (`run-<id>.wandb`), for runs without a directory; needs neither wandb nor a network.
 
 The file is a LevelDB log: a 7-byte header, then 32 KiB blocks of (CRC32, length, type, payload) whose joined
 payloads are protobuf records. Only the few fields named in ``_MESSAGES`` are decoded.
 """
 
+import dataclasses
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from google.protobuf.message import DecodeError
 
 from fl_platform.config.migrate import upgraded
 from fl_platform.errors import UserError
+from fl_platform.runs import cache, liveness, metrics
+from fl_platform.runs.record import RunRecord, to_column
+from fl_platform.runs.status import RunStatus
 
 _MAGIC = b":W&B"
 _FILE_HEADER = 7
@@ -79,30 +82,51 @@ def _record_class() -> Any:
 _Record = _record_class()
 
 
-@dataclass(frozen=True)
-class LoggedRun:
-    """What one log says about one run; ``history`` has a row per logged row and a column per key."""
-
-    source: str
-    run_id: str
-    entity: str = ""
-    project: str = ""
-    name: str = ""
-    group: str = ""
-    sweep: str = ""
-    tags: tuple[str, ...] = ()
-    host: str = ""
-    started: float = 0.0
-    exit_code: int | None = None
-    status: str = ""  # what the source itself says; a log file cannot know
-    config: dict[str, Any] = field(default_factory=dict)
-    summary: dict[str, Any] = field(default_factory=dict)
-    history: pa.Table = field(default_factory=lambda: pa.table({}))
-    warnings: tuple[str, ...] = ()
+def read_with_status(path: Path, cache_dir: Path | None = None) -> RunRecord:
+    """The run of a log, through the cache, with how it stands now; UserError for a file that is no log."""
+    place = cache.place_of(path, cache_dir or default_cache(path))
+    try:
+        stat = path.stat()
+    except OSError:
+        return with_status(read(path))
+    key = cache.key_of(path, [stat.st_size, stat.st_mtime_ns])
+    record = cache.load(place, key)
+    if record is None:
+        record = read(path)
+        cache.save(place, key, record)
+    return with_status(record)
 
 
-def read(path: Path) -> LoggedRun:
-    """One log; what is damaged is left out and named in ``warnings``."""
+def default_cache(path: Path) -> Path:
+    """``<output.dir>/.cache`` for W&B's own layout ``<output.dir>/wandb/<run>/run-<id>.wandb``, else beside the log."""
+    absolute = path.absolute()
+    return (absolute.parents[2] if absolute.parent.parent.name == "wandb" else absolute.parent) / cache.NAME
+
+
+def with_status(record: RunRecord) -> RunRecord:
+    """A record as ``read`` made it, with the status it has now: the process that writes a log may still run."""
+    return dataclasses.replace(record, status=_status_of(record))
+
+
+def _status_of(record: RunRecord) -> RunStatus:
+    if record.exit_code is None:
+        alive = liveness.is_log_written(Path(record.source), record.host)
+        return RunStatus.RUNNING if alive else RunStatus.CRASHED
+    return ended_status(record.exit_code, record.summary)
+
+
+def ended_status(exit_code: int, summary: dict[str, Any]) -> RunStatus:
+    """How a run ended that W&B knows to have ended."""
+    default = RunStatus.FINISHED if exit_code == 0 else RunStatus.CRASHED
+    said = RunStatus.parse(summary.get(metrics.STATUS, default))
+    return RunStatus.CRASHED if said in (None, RunStatus.RUNNING) else said
+
+
+def read(path: Path) -> RunRecord:
+    """Parse one log. Its status stays open; what is damaged is left out and named in ``warnings``.
+
+    Raises UserError for a file that cannot be read or is no log.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -137,7 +161,7 @@ def read(path: Path) -> LoggedRun:
     values["config"].pop("_wandb", None)
     values["config"] = upgraded(values["config"])
     header.setdefault("run_id", path.stem.removeprefix("run-"))
-    return LoggedRun(
+    return RunRecord(
         source=str(path), **header, **values, warnings=tuple(f"{path}: {text}" for text in _counted(damage))
     )
 
@@ -262,16 +286,3 @@ def _columns(rows: list[Any], damage: list[str]) -> pa.Table:
             values = dense
         columns[name] = to_column(values)
     return pa.table(columns)
-
-
-def to_column(values: Iterable[Any]) -> pa.Array:
-    """Numbers as float64, lists of numbers as lists of float64, all else as JSON text."""
-    values = list(values)
-    for kind in (pa.float64(), pa.list_(pa.float64())):
-        try:
-            return pa.array(values, type=kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            continue
-    return pa.array(
-        [None if value is None else json.dumps(value, sort_keys=True) for value in values], type=pa.string()
-    )

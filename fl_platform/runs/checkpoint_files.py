@@ -1,0 +1,40 @@
+"""Checkpoint files by name: `round-<number>-<digest>.ckpt`, where the digest is of the content."""
+
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+_NAME = re.compile(r"round-(\d+)-([0-9a-f]{16})\.ckpt")
+
+
+def file_name(round: int, content: Path) -> str:
+    """The name of a checkpoint of a round whose content is in a file."""
+    return f"round-{round:06d}-{digest(content)}.ckpt"
+
+
+def digest(path: Path) -> str:
+    """The first 16 hexadecimal digits of a file's SHA-256."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def sorted_checkpoints(directory: Path) -> list[tuple[int, Path]]:
+    """(round, file), the newest first."""
+    found = [(_NAME.fullmatch(path.name), path) for path in directory.glob("round-*.ckpt")]
+    return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+
+
+def newest_valid(directory: Path) -> Path | None:
+    """The newest checkpoint whose content matches its name; damaged ones are named on stderr and passed over."""
+    for _, path in sorted_checkpoints(directory):
+        if is_valid(path):
+            return path
+        print(f"checkpoint {path} is damaged; falling back to the one before", file=sys.stderr)
+    return None
+
+
+def is_valid(path: Path) -> bool:
+    """Whether a file is named like a checkpoint and has the content its name states."""
+    match = _NAME.fullmatch(path.name)
+    return match is not None and digest(path) == match[2]

@@ -1,0 +1,182 @@
+"""Reads run directories: once for a report, or again and again while a run is written."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fl_platform.config.schema import flatten
+from fl_platform.config.migrate import upgraded
+from fl_platform.config.yaml_limits import check_size
+from fl_platform.errors import UserError
+from fl_platform.runs import cache, liveness, metrics, wandb_logs
+from fl_platform.runs.directory import RunDirectory, read_json
+from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
+from fl_platform.runs.rows import RowReader
+from fl_platform.runs.status import RunStatus
+
+_QUIET_SECONDS = 60.0  # without a new round for so long, or ten times the last round, a run may have died
+_FastSafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where PyYAML was built with it
+
+
+def read_directory(path: Path, wandb_log: Path | None = None, cache_dir: Path | None = None) -> RunRecord:
+    """The run of a directory; ``wandb_log`` is asked how a run ended that does not say it itself.
+
+    The record of a run that has ended is kept in a cache beside the runs while its files stay as they are.
+    """
+    files = RunDirectory(path.parent, path.name)
+    rounds = files.counted_rounds(has_result=True)
+    stamps = [_stamp(file) for file in (files.config_file, files.description_file, files.result_file, rounds) if file]
+    key = cache.key_of(path, [str(rounds), *stamps])
+    place = cache.place_of(path, cache_dir or path.absolute().parent / cache.NAME)
+    kept = cache.load(place, key) if files.result_file.exists() else None
+    if kept is not None:
+        return kept
+    record = RunReader(path, lists=True).read(wandb_log)
+    assert record is not None  # a first read always is news
+    if files.result() is not None and rounds is not None:
+        cache.save(place, key, record)
+    return record
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return (0, 0)
+    return (stat.st_mtime_ns, stat.st_size)
+
+
+class RunReader:
+    """One run directory, followed while it is written: configuration, rounds so far, result."""
+
+    def __init__(self, path: Path, *, lists: bool = False) -> None:
+        self.path = path
+        self.updated = 0.0
+        self._files = RunDirectory(path.parent, path.name)
+        self._config: dict[str, Any] = {}
+        self._description: dict[str, Any] = {}
+        self._started = 0.0
+        self._result: dict[str, Any] = {}
+        self._stamps: dict[str, int] = {}
+        self._rows = RowReader(lists=lists)
+        self._record: RunRecord | None = None
+
+    def read(
+        self, wandb_log: Path | None = None, sweep: str = "", known: RunStatus | None = None
+    ) -> RunRecord | None:
+        """The run as it is now, or None when nothing changed since the last call.
+
+        ``sweep`` and ``known`` are what a ledger says: which sweep the run is of, and how it stands in case its own
+        files cannot tell; ``wandb_log`` is asked last.
+        """
+        news = self._read_config() | self._read_description() | self._read_result()
+        has_ended = self._result_status() is not None
+        if self._record is None or news or not has_ended:
+            news |= self._read_rows(has_ended)
+        status, exit_code = self._status(wandb_log, known)
+        description = {**self._description, **({"sweep": sweep} if sweep else {})}
+        provenance = description.pop(PROVENANCE, None)
+        before = self._record
+        if before is not None and not news and (before.status, before.sweep) == (status, description.get("sweep", "")):
+            return None
+        self._record = RunRecord(
+            source=str(self.path),
+            run_id=self.path.name,
+            **{"started": self._started, "tags": self._own_tags(), **description},
+            exit_code=exit_code,
+            status=status,
+            config=self._config if provenance is None else {**self._config, PROVENANCE: provenance},
+            summary={**self._rows.latest, **self._result},
+            history=one_row_per_round(self._rows.table()),
+            warnings=tuple(self._warnings()),
+        )
+        return self._record
+
+    def _warnings(self) -> Iterator[str]:
+        if not self._config:
+            yield f"{self.path}: config.yaml is missing or cannot be read"
+        if self._rows.damaged:
+            yield f"{self.path}: {self._rows.damaged} rows are damaged"
+
+    def _own_tags(self) -> tuple[str, ...]:
+        """The tags in the configuration, for directories without `run.json`."""
+        tracking = self._config.get("tracking")
+        tags = tracking.get("tags") if isinstance(tracking, dict) else None
+        return tuple(map(str, tags)) if isinstance(tags, list) else ()
+
+    def _read_config(self) -> bool:
+        path = self._files.config_file
+        if not self._changed(path):
+            return False
+        try:
+            text = path.read_text(encoding="utf-8")
+            check_size(text)
+            loaded = yaml.load(text, Loader=_FastSafeLoader)
+            flatten(loaded if isinstance(loaded, dict) else {})  # what is nested too deep for readers fails here
+            self._started = path.stat().st_mtime
+        except (OSError, ValueError, yaml.YAMLError, RecursionError):
+            return False
+        self._config = upgraded(loaded) if isinstance(loaded, dict) else {}
+        return True
+
+    def _read_description(self) -> bool:
+        if not self._changed(self._files.description_file):
+            return False
+        self._description = self._files.description()
+        return True
+
+    def _read_result(self) -> bool:
+        if not self._changed(self._files.result_file):
+            return False
+        self._result = read_json(self._files.result_file)
+        return True
+
+    def _changed(self, path: Path) -> bool:
+        """Whether a file was written, or removed, since the last look."""
+        stamp = _stamp(path)[0]
+        before, self._stamps[path.name] = self._stamps.get(path.name, 0), stamp
+        self.updated = max(self.updated, stamp / 1e9)
+        return stamp != before
+
+    def _read_rows(self, has_result: bool) -> bool:
+        path = self._files.counted_rounds(has_result=has_result)
+        news = self._rows.read(path)
+        if news and path is not None:
+            self.updated = max(self.updated, _stamp(path)[0] / 1e9)
+        return news
+
+    def _result_status(self) -> RunStatus | None:
+        status = RunStatus.parse(self._result.get(metrics.STATUS))
+        return status if status and status.has_ended else None
+
+    def _status(self, wandb_log: Path | None, known: RunStatus | None) -> tuple[RunStatus, int | None]:
+        """(status, exit code): from the result, the process, its own note, the ledger, the time, the W&B log."""
+        if status := self._result_status():
+            return status, status.exit_code
+        attempt = self._files.newest_attempt()
+        alive = liveness.is_alive(attempt) if attempt else None
+        if alive:
+            return RunStatus.RUNNING, None
+        if attempt and (noted := liveness.recorded_end(attempt)):
+            return noted, noted.exit_code
+        if alive is None and known is not None and not known.has_ended:
+            return known, None
+        seconds = self._rows.latest.get(metrics.ROUND_SECONDS)
+        patience = max(_QUIET_SECONDS, 10.0 * seconds if isinstance(seconds, int | float) else 0.0)
+        if alive is None and time.time() - self.updated < patience:
+            return RunStatus.RUNNING, None
+        said = _status_in_log(wandb_log)
+        return (RunStatus.CRASHED if said is RunStatus.RUNNING and alive is False else said), None
+
+
+def _status_in_log(path: Path | None) -> RunStatus:
+    """What the W&B log says of a run that left no result: interrupted, crashed, or alive in a long round."""
+    if path is None:
+        return RunStatus.CRASHED
+    try:
+        return wandb_logs.read_with_status(path).status or RunStatus.CRASHED
+    except UserError:
+        return RunStatus.CRASHED

@@ -1,0 +1,146 @@
+"""The record of one run, whatever it was read from, and several records of one run made into one."""
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fl_platform.config.migrate import upgraded
+from fl_platform.runs import metrics
+from fl_platform.runs.status import RunStatus
+
+PROVENANCE = "run"
+"""Key of a record's configuration that holds what no option sets: run id, group, commit and package versions."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What one source says about one run; ``history`` has a row per logged row and a column per key."""
+
+    source: str
+    run_id: str
+    entity: str = ""
+    project: str = ""
+    name: str = ""
+    group: str = ""
+    sweep: str = ""
+    tags: tuple[str, ...] = ()
+    host: str = ""
+    started: float = 0.0
+    exit_code: int | None = None
+    status: RunStatus | None = None  # None only inside the W&B readers: a log file alone cannot tell
+    config: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    history: pa.Table = field(default_factory=lambda: pa.table({}))
+    warnings: tuple[str, ...] = ()
+
+
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("source", "run_id", "entity", "project", "name", "group", "sweep", "host", "status"), str),
+    **dict.fromkeys(("tags", "warnings"), list),
+    **dict.fromkeys(("config", "summary"), dict),
+    "started": int | float,
+    "exit_code": int | None,
+}
+"""The fields of a record but its history, as they come from JSON."""
+
+
+def to_values(record: RunRecord) -> dict[str, object]:
+    """Everything but the history, ready for JSON."""
+    values = {name: getattr(record, name) for name in (field.name for field in dataclasses.fields(record))}
+    del values["history"]
+    return {**values, "status": record.status or ""}
+
+
+def from_values(values: dict[str, Any], history: pa.Table) -> RunRecord:
+    """The record from what ``to_values`` made; ValueError for anything else."""
+    if not isinstance(values, dict) or values.keys() != _KINDS.keys():
+        raise ValueError("not the values of a run")
+    for name, kind in _KINDS.items():
+        if not isinstance(values[name], kind):
+            raise ValueError(f"{name} is not a {kind}")
+    texts = {name: tuple(map(str, values[name])) for name in ("tags", "warnings")}
+    status = RunStatus(values["status"]) if values["status"] else None
+    config = upgraded(values["config"])
+    return RunRecord(**{**values, **texts, "status": status, "config": config}, history=history)
+
+
+def own_id(record: RunRecord) -> str:
+    """The hash of the configuration where the run recorded it: under `wandb agent` W&B's id is another."""
+    run = record.config.get(PROVENANCE)
+    recorded = run.get("id") if isinstance(run, dict) else None
+    return recorded if isinstance(recorded, str) and recorded else record.run_id
+
+
+def merge(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """One record per run id: one that has ended before any other, then the newest, wins the run and each round."""
+    fragments: dict[str, list[RunRecord]] = {}
+    for record in records:
+        identifier = own_id(record)
+        fragments.setdefault(identifier, []).append(dataclasses.replace(record, run_id=identifier))
+    return [_merge_fragments(fragments[identifier]) for identifier in sorted(fragments)]
+
+
+def _merge_fragments(fragments: list[RunRecord]) -> RunRecord:
+    ordered = sorted(fragments, key=lambda record: (bool(record.status and record.status.has_ended), record.started))
+    winner = ordered[-1]
+    histories = [one_row_per_round(record.history) for record in ordered]
+    kept, taken = [], pa.array([], pa.int64())
+    for history in reversed(histories):
+        rounds = history[metrics.ROUND].combine_chunks()
+        kept.append(history.filter(pc.invert(pc.is_in(rounds, taken))))
+        taken = pa.concat_arrays([taken, rounds])
+    history = kept[0] if len(kept) == 1 else concatenate(kept).sort_by(metrics.ROUND)
+    warnings = tuple(dict.fromkeys(text for record in ordered for text in record.warnings))
+    return dataclasses.replace(winner, history=history, warnings=warnings)
+
+
+def one_row_per_round(history: pa.Table) -> pa.Table:
+    """Rows that have a round, in order; several rows of one round become one (the last value of each key)."""
+    kind = history.schema.field(metrics.ROUND).type if metrics.ROUND in history.column_names else pa.null()
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return pa.table({metrics.ROUND: pa.array([], pa.int64())})
+    names = [name for name in history.column_names if not name.startswith("_")]  # W&B's own: _step, _runtime
+    history = history.select(names).filter(pc.is_finite(history[metrics.ROUND]))
+    rounds = history[metrics.ROUND].to_numpy().astype(np.int64)
+    history = history.set_column(history.column_names.index(metrics.ROUND), metrics.ROUND, pa.array(rounds))
+    if len(rounds) > 1 and (np.diff(rounds) <= 0).any():
+        table = history.to_pandas().groupby(metrics.ROUND).last().reset_index()
+        history = pa.Table.from_pandas(table, schema=history.schema, preserve_index=False)
+    return history
+
+
+def concatenate(tables: list[pa.Table]) -> pa.Table:
+    """Rows of all tables; a column whose types disagree becomes JSON text."""
+    kinds: dict[str, set[pa.DataType]] = {}
+    for table in tables:
+        for column in table.schema:
+            kinds.setdefault(column.name, set()).add(column.type)
+    mixed = [name for name, found in kinds.items() if len(found) > 1]
+    return pa.concat_tables([_as_text(table, mixed) for table in tables], promote_options="default")
+
+
+def _as_text(table: pa.Table, names: list[str]) -> pa.Table:
+    for name in names:
+        if name in table.column_names and table[name].type != pa.string():
+            texts = [None if value is None else json.dumps(value) for value in table[name].to_pylist()]
+            table = table.set_column(table.column_names.index(name), name, pa.array(texts, pa.string()))
+    return table
+
+
+def to_column(values: Iterable[Any]) -> pa.Array:
+    """Numbers as float64, lists of numbers as lists of float64, all else as JSON text."""
+    values = list(values)
+    for kind in (pa.float64(), pa.list_(pa.float64())):
+        try:
+            return pa.array(values, type=kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            continue
+    return pa.array(
+        [None if value is None else json.dumps(value, sort_keys=True) for value in values], type=pa.string()
+    )

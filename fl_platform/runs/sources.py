@@ -1,0 +1,130 @@
+"""Finds runs below a path, and reads them from wherever they are: one record per run."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fl_platform.errors import UserError
+from fl_platform.runs import archive, wandb_logs
+from fl_platform.runs.directory import ATTEMPTS, RunDirectory
+from fl_platform.runs.reader import read_directory
+from fl_platform.runs.record import RunRecord, merge, own_id
+
+LEDGER = "ledger.sqlite"
+"""The file that makes a directory that of a sweep."""
+WANDB = "wandb:"
+"""What the address of a project on a W&B server starts with."""
+_OF_WANDB = {"files", "logs", "tmp"}  # folders of a W&B run, which hold no runs
+
+
+@dataclass
+class Found:
+    """Places below a path."""
+
+    runs: list[Path] = field(default_factory=list)
+    logs: list[Path] = field(default_factory=list)
+    sweeps: list[Path] = field(default_factory=list)
+
+    def directories(self) -> dict[str, Path]:
+        """Run id -> its directory, the newest first.
+
+        Of two with the same id one with a result, then the newest counts. One without a configuration, as a run has in
+        its first moment, is left out where there is a W&B log.
+        """
+        logs = self.logs_by_id()
+        kept = [path for path in self.runs if path.name not in logs or has_config(path)]
+        newest = {path.name: path for path in sorted(kept, key=_worth)}
+        return dict(sorted(newest.items(), key=lambda item: _worth(item[1])[1], reverse=True))
+
+    def logs_by_id(self) -> dict[str, list[Path]]:
+        """The id in a W&B log's name -> such logs, the newest last."""
+        logs: dict[str, list[Path]] = {}
+        for path in sorted(self.logs):
+            logs.setdefault(path.stem.removeprefix("run-"), []).append(path)
+        return logs
+
+
+def has_config(path: Path) -> bool:
+    """Whether a run directory says what the run is; those that an earlier version restored do not."""
+    return RunDirectory(path.parent, path.name).config_file.exists()
+
+
+def _worth(path: Path) -> tuple[bool, int]:
+    files = RunDirectory(path.parent, path.name)
+    try:
+        return files.result_file.exists(), files.config_file.stat().st_mtime_ns
+    except OSError:
+        return files.result_file.exists(), 0
+
+
+def discover(root: Path) -> Found:
+    """Run directories, W&B logs and sweep directories; nothing below runs and sweeps is looked into.
+
+    Symbolic links such as W&B's `latest-run` and hidden directories are not followed.
+    """
+    found = Found()
+    for place, folders, files in os.walk(root):
+        if ATTEMPTS in folders:
+            found.runs.append(Path(place))
+            folders.clear()
+        elif LEDGER in files:
+            found.sweeps.append(Path(place))
+            folders.clear()
+        else:
+            logs = [Path(place, name) for name in files if name.endswith(".wandb")]
+            found.logs += logs
+            skipped = _OF_WANDB if logs else set()
+            folders[:] = sorted(
+                name for name in folders if name not in skipped and (not name.startswith(".") or name == ".wandb")
+            )
+    return found
+
+
+def read(sources: Iterable[str | Path], cache_dir: Path | None = None) -> list[RunRecord]:
+    """One record per run id, in the order of ids.
+
+    A source is a directory with runs, a `.wandb` file, an archive, or `wandb:entity/project[/sweep]`. Below a
+    directory, run directories are read first, then the W&B logs of runs without one. A run that has a directory with
+    its configuration anywhere is taken from there alone. Raises UserError for a source that holds no run.
+    """
+    found, imported = Found(), list[RunRecord]()
+    for source in sources:
+        if isinstance(source, str) and source.startswith(WANDB):
+            from fl_platform.runs import wandb_server
+
+            imported += wandb_server.read_project(source.removeprefix(WANDB))
+        elif Path(source).is_dir():
+            here = discover(Path(source))
+            if not here.runs and not here.logs:
+                raise UserError(
+                    f"source {source} holds no runs: neither run directories nor W&B logs (*.wandb); "
+                    "give the output.dir of some runs or an archive"
+                )
+            found.runs += here.runs
+            found.logs += here.logs
+        else:
+            imported += _read_file(Path(source), cache_dir)
+    directories, logs = found.directories(), found.logs_by_id()
+    known = {own_id(record) for record in imported}
+    directories = {run_id: path for run_id, path in directories.items() if run_id not in known or has_config(path)}
+    records = [
+        read_directory(path, logs[run_id][-1] if run_id in logs else None, cache_dir)
+        for run_id, path in directories.items()
+    ]
+    imported += [
+        wandb_logs.read_with_status(path, cache_dir)
+        for wandb_id, paths in logs.items()
+        if wandb_id not in directories
+        for path in paths
+    ]
+    records += merge(record for record in imported if own_id(record) not in directories)
+    return sorted(records, key=lambda record: record.run_id)
+
+
+def _read_file(path: Path, cache_dir: Path | None) -> list[RunRecord]:
+    if not path.exists():
+        raise UserError(f"source {path}: no such file or directory")
+    if path.suffix == ".wandb":
+        return [wandb_logs.read_with_status(path, cache_dir)]
+    return archive.read(path)
