@@ -140,7 +140,7 @@ def make_network(config: Config, dataset: datasets.Dataset) -> Network:
         width=config.model.width,
         options=config.model.options,
         generator=torch_generator(config.seed, "init"),
-        **make_algorithm(config).wants,
+        adapt=make_algorithm(config).adapt_network,
     )
     if config.batch_size == 1 and any(isinstance(child, BatchNorm) for child in module.modules()):
         raise UserError(f"batch_size=1 with model.name={config.model.name}: BatchNorm needs at least 2 samples")

@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from fl_platform.errors import UserError, unknown_name
-from fl_platform.models.head import add_projection_head
 from fl_platform.models.layers import Pass, adopt, running
 
 Shape = tuple[int, int, int]
 Builder = Callable[..., nn.Sequential]
+Adapt = Callable[[nn.Module, Shape, int], None]
+"""Changes a network in place for images of a shape and a number of classes; may raise ValueError("cannot ...")."""
 
 _architectures: dict[str, tuple[str, Builder]] = {}
 _with_width: set[str] = set()
@@ -49,11 +50,12 @@ def build(
     width: int | None = None,
     options: Mapping[str, Any] | None = None,
     generator: torch.Generator | None = None,
-    projection_width: int | None = None,
+    adapt: Adapt | None = None,
 ) -> nn.Module:
-    """A freshly initialised network; PyTorch's default initialisation, drawn from ``generator`` alone.
+    """Return a freshly initialised network: PyTorch's default initialisation, drawn from ``generator`` alone.
 
-    ``projection_width`` asks for a projection head; the layers before it have the values they have without it.
+    ``adapt`` may change it before it is used; what it adds is drawn after the rest. Raises UserError for options that
+    do not apply, or a network that does not fit the data or cannot be adapted.
     """
     if width is not None and name not in _with_width:
         raise UserError(
@@ -73,8 +75,11 @@ def build(
             check_name(name)
             module = imported(name, dict(options or {}))
         check_output(name, module, shape, num_classes)  # where lazy layers draw their values
-        if projection_width is not None:
-            give_head(name, module, shape, num_classes, projection_width)
+        if adapt is not None:
+            try:
+                adapt(module, shape, num_classes)
+            except ValueError as error:
+                raise UserError(f"model.name={name} {error}") from None
     if name not in _architectures:
         check_draws(name, module, shape)
     return module
@@ -98,15 +103,6 @@ def imported(path: str, options: dict[str, Any]) -> nn.Module:
     except ValueError as error:
         raise UserError(f"model.name={path} cannot be trained by workers: {error}") from None
     return module
-
-
-def give_head(name: str, module: nn.Module, shape: Shape, num_classes: int, width: int) -> None:
-    try:
-        add_projection_head(module, shape, num_classes, width)
-    except ValueError as error:
-        raise UserError(
-            f"model.name={name} cannot be given a projection head (algorithm.projection_head=true): {error}"
-        ) from None
 
 
 def check_output(name: str, module: nn.Module, shape: Shape, num_classes: int) -> None:

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fl_platform.kernels.row_products import PIECE, row_products
+from fl_platform.kernels.compiled_products import PIECE
+from fl_platform.kernels.compiled_products import compiled_row_products as row_products
 
 
 def matrix(rows: int, width: int) -> torch.Tensor:
