@@ -221,12 +221,12 @@ def test_anchors_near_the_smallest_float_do_not_overflow():
     vector, other = torch.randn(2, 1, 12, generator=generator)
     tiny = -1e-42 * vector + 1e-43 * other  # denormal in float32
     columns = [vector, tiny, other - vector]
-    found_stack = project_stack(columns)
-    assert found_stack.multipliers.max() > torch.finfo(torch.float32).max
+    stack = project_stack(columns)
+    assert stack.multipliers.max() > torch.finfo(torch.float32).max
     anchors = torch.stack(columns[1:], 1)
     expected = project(vector.double(), anchors.double()).vectors
-    combined = combine(columns, found_stack.multipliers, [(0, 12)])
-    for found in (found_stack.vectors, combined, project(vector, anchors).vectors):
+    combined = combine(columns, stack.multipliers, [(0, 12)])
+    for found in (stack.vectors, combined, project(vector, anchors).vectors):
         torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
 
 
