@@ -2,7 +2,7 @@
 
     python -m benchmarks.compare_engines [--rounds 3]
 
-``workers/engines.py`` holds what came out; run this on your machine to see whether it holds there.
+``engines/choice.py`` holds what came out; run this on your machine to see whether it holds there.
 """
 
 import argparse

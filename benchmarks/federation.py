@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.clock import Meter, Ratio, Seconds, median, total
 from benchmarks.machine import SGEMM_FLOP, memory_bytes, sgemm
 from benchmarks.synthetic import PLUGIN
-from fl_platform import qp
+from fl_platform.algorithms import gradma
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import RunSpec, resolve
 from fl_platform.data import datasets
@@ -51,7 +51,7 @@ class Stopwatch(L.Callback):
     meter: Meter = field(default_factory=Meter)
     rounds: list[Seconds] = field(default_factory=list)
     probes: list[Seconds] = field(default_factory=list)
-    samples: list[int] = field(default_factory=list)  # trained on, one number a round
+    samples: list[int] = field(default_factory=list)  # trained on, one number per round
     memory: list[int] = field(default_factory=list)
     _started: Seconds = field(default_factory=Seconds.now)
 
@@ -65,13 +65,13 @@ class Stopwatch(L.Callback):
         wrap(module.pool, "sample", "cohort sampling")
         wrap(module.streams, "draw", "batch planning", lambda plan: self.samples.append(count(plan)))
         wrap(module, "evaluate", "evaluation")
-        if module.crew.size == 1:
+        if module.threads.size == 1:
             wrap(module.train_images, "batch", "batch gathering")
             wrap(module.train_images, "labels", "batch gathering")
-            wrap(module.crew, "train", "local steps")
-            wrap(qp, "project_stack", "worker QP")
+            wrap(module.threads, "train", "local steps")
+            wrap(gradma, "project_stack", "worker QP")
         else:  # the meter follows one thread
-            wrap(module.crew, "map", "local steps and evaluation")
+            wrap(module.threads, "map", "local steps and evaluation")
         if trainer.logger is not None:
             wrap(trainer.logger, "log_metrics", "W&B logging")
         for callback in trainer.callbacks:  # type: ignore[attr-defined]

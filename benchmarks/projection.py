@@ -6,11 +6,12 @@ from torch import Tensor
 from benchmarks.clock import Ratio, in_turns
 from benchmarks.table import Entry
 from fl_platform import models
-from fl_platform.kernels.worker_projection import enumerate_on_host, products
+from fl_platform.kernels.compiled_projection import enumerate_on_host, products
+from fl_platform.kernels.worker_projection import project_stack
 from fl_platform.models.network import Network
 from fl_platform.qp import solve
 from fl_platform.qp.dual import normalise
-from fl_platform.qp.projection import Segments, project_stack, stack_gram
+from fl_platform.qp.projection import Segments, stack_gram
 
 COHORT, ANCHORS, CALLS = 10, 3, 20
 

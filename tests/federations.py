@@ -81,7 +81,7 @@ def make_module(
             np.concatenate(pieces), np.concatenate([[0], np.cumsum([len(p) for p in pieces])]).astype(np.int64)
         )
     return FederatedModule(
-        config, dataset, make_network(config, dataset, make_algorithm(config).wants), train, test, partition
+        config, dataset, make_network(config, dataset, make_algorithm(config)), train, test, partition
     )
 
 

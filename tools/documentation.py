@@ -168,8 +168,12 @@ def travels(kind: type[base.Algorithm]) -> str:
 
 
 def kept_by_workers(kind: type[base.Algorithm]) -> str:
-    starts = {"zeros": "0", "global_params": "x_t", "global_buffers": "the server's statistics"}
-    kept = [f"{code(name)} (first {prose(starts[default])})" for name, default in kind().keeps.items()]
+    firsts = {
+        base.Start.ZEROS: "0",
+        base.Start.GLOBAL_PARAMS: "x_t",
+        base.Start.GLOBAL_BUFFERS: "the server's statistics",
+    }
+    kept = [f"{code(name)} (first {prose(firsts[start])})" for name, start in kind().keeps.items()]
     return ", ".join(kept) or "nothing"
 
 

@@ -4,11 +4,14 @@ Everything a worker hook sees is stacked over the cohort: ``params`` is (S, d), 
 line reads like the paper's equation and runs for all workers at once. Constructor fields are hyper-parameters
 (command line, W&B config); fields made by ``state()`` are state (checkpoint). Server hooks may write ``self``;
 worker hooks may not, so workers can run in any order and on any rank.
+
+Tensors that a hook is given are never written over afterwards: an algorithm may keep them without copying.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
@@ -16,7 +19,7 @@ import lightning as L
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.schema import Config
@@ -53,6 +56,21 @@ class Federation:
     dtype: torch.dtype
 
 
+class Start(Enum):
+    """The value of a worker's state before its first round: zeros, or a vector of the server's model."""
+
+    ZEROS = "zeros"  # like the parameters
+    GLOBAL_PARAMS = "global_params"  # x_t
+    GLOBAL_BUFFERS = "global_buffers"  # running statistics of x_t
+    INITIAL_PARAMS = "initial_params"  # x_0
+    INITIAL_BUFFERS = "initial_buffers"
+
+    @property
+    def is_buffers(self) -> bool:
+        """Whether the state has the length of the running statistics; otherwise that of the parameters."""
+        return self in (Start.GLOBAL_BUFFERS, Start.INITIAL_BUFFERS)
+
+
 @dataclass(frozen=True)
 class LocalBatch:
     """One mini-batch of every worker of the stack, and the networks an objective may run on it.
@@ -69,9 +87,12 @@ class LocalBatch:
     global_params: Vector
     global_buffers: Vector
     frozen_features: Callable[[Stack | Vector, Stack | Vector], Tensor]
-    """(params, buffers) -> (S, B, F) of that network in evaluation mode, without gradient."""
-    resume_at: Callable[[int, Tensor, Vector, bool], Tensor]
-    """(block, activation, params, train) -> logits of the blocks from there on; no running statistics are updated."""
+    """(params, buffers) -> (S, B, F) features of this batch by the network with those values, in evaluation mode and
+    without gradient."""
+    run_blocks: Callable[[int, Tensor, Vector, bool], Tensor]
+    """(first, x, params, train) -> logits: x (S, B, ...) through the blocks from number ``first`` on, with the values
+    ``params`` and the global model's running statistics, which are not updated; differentiable in x. ``train`` means
+    batch statistics and dropout."""
 
     def mean(self, values: Tensor) -> Tensor:
         """(S, B) -> (S,), padding left out."""
@@ -121,10 +142,7 @@ class LocalRun:
 
 @dataclass(frozen=True)
 class Updates:
-    """What the server receives: ``delta = x_t - x_i`` points downhill, the module subtracts it.
-
-    ``delta`` and ``sent`` are written over in the next round: copy what is to be kept.
-    """
+    """What the server receives: ``delta = x_t - x_i`` points downhill, the server subtracts it."""
 
     round: int
     workers: np.ndarray
@@ -148,9 +166,17 @@ class Updates:
         return self.population_weights @ stack
 
 
-def state() -> Any:
-    """A field that is not a hyper-parameter: allocated in ``prepare``, written by server hooks, saved."""
-    return field(init=False, default=None, repr=False)
+def zeros(federation: Federation, dtype: torch.dtype | None = None) -> Vector:
+    """Zeros like the parameter vector, or of another type."""
+    return torch.zeros(federation.layout.dim, dtype=dtype or federation.dtype, device=federation.device)
+
+
+def state(initial: Callable[[Federation], Any] = lambda _: None) -> Any:
+    """A field that is not a hyper-parameter: written by server hooks, saved in checkpoints.
+
+    Before the first round it is ``initial(federation)``, for example ``state(zeros)``; ``prepare`` may replace that.
+    """
+    return field(init=False, default=None, repr=False, metadata={"initial": initial})
 
 
 @dataclass(eq=False)
@@ -166,13 +192,8 @@ class Algorithm(L.Callback):
     """Names of ``finish_local`` that go to the server."""
 
     @property
-    def keeps(self) -> dict[str, str]:
-        """Per-worker state: name -> what a worker never seen has: zeros, or global_ | initial_ params | buffers."""
-        return {}
-
-    @property
-    def wants(self) -> dict[str, Any]:
-        """What the method asks of its network: keyword arguments of ``models.build``, such as projection_width."""
+    def keeps(self) -> dict[str, Start]:
+        """Per-worker state: name -> the value of a worker never seen."""
         return {}
 
     def __init_subclass__(cls, name: str | None = None, label: str | None = None, **kwargs: Any) -> None:
@@ -186,8 +207,14 @@ class Algorithm(L.Callback):
     def check(cls, config: Config) -> None:
         """Raise UserError for hyper-parameters (``config.algorithm``) that do not fit the rest of the configuration."""
 
+    def adapt_network(self, network: nn.Module, shape: tuple[int, int, int], num_classes: int) -> None:
+        """Change the freshly initialised network in place, for images of ``shape``; random numbers come from its seed.
+
+        Raises ValueError("cannot be ...") where that is impossible; the model's name is put in front of it.
+        """
+
     def prepare(self, federation: Federation) -> None:
-        """Allocate server state."""
+        """Server, before the first round: allocate what ``state(initial)`` cannot, look at the federation."""
 
     def begin_round(self, workers: np.ndarray, round: int) -> None:
         """Server, before training: the workers that will report, in sampling order."""
@@ -195,16 +222,6 @@ class Algorithm(L.Callback):
     def local_loss(self, batch: LocalBatch) -> Tensor:
         """Workers: the objective of each worker on its batch, (S,)."""
         return batch.cross_entropy(batch.logits)
-
-    @property
-    def has_plain_loss(self) -> bool:
-        """Whether workers minimise the cross-entropy itself, whose gradient some networks can write out."""
-        return type(self).local_loss is Algorithm.local_loss
-
-    @property
-    def has_plain_steps(self) -> bool:
-        """Whether workers follow the gradient of that loss, so that nothing need happen between two steps."""
-        return self.has_plain_loss and type(self).local_direction is Algorithm.local_direction
 
     def local_direction(self, step: LocalStep) -> Stack:
         """Workers: x_{tau+1} = x_tau - local_lr * direction."""
@@ -232,7 +249,14 @@ class Algorithm(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         # Lightning restores a checkpoint after setup: state must be allocated here or resuming would wipe it
-        self.prepare(pl_module.federation(trainer.strategy.root_device))  # type: ignore[operator]
+        self.start(pl_module.federation(trainer.strategy.root_device))  # type: ignore[operator]
+
+    def start(self, federation: Federation) -> None:
+        """Give every state field its initial value, then ``prepare``."""
+        for f in dataclasses.fields(self):
+            if not f.init:
+                setattr(self, f.name, f.metadata["initial"](federation))
+        self.prepare(federation)
 
     @property
     def state_key(self) -> str:
@@ -249,6 +273,18 @@ class Algorithm(L.Callback):
                 current.load_state_dict(saved)
             else:
                 setattr(self, name, saved.to(current.device) if isinstance(current, Tensor) else saved)
+
+
+_DEFAULT_HOOKS = {hook: vars(Algorithm)[hook] for hook in ("local_loss", "local_direction")}
+
+
+def has_default(algorithm: Algorithm, *hooks: str) -> bool:
+    """Whether calling these hooks of the algorithm runs FedAvg's own code, so that a kernel may stand in for them.
+
+    The attribute that a call would find decides: overriding in a subclass or mix-in, on the instance, by patching the
+    class or through ``__getattr__`` all count as replaced.
+    """
+    return all(getattr(getattr(algorithm, hook), "__func__", None) is _DEFAULT_HOOKS[hook] for hook in hooks)
 
 
 def names() -> list[str]:

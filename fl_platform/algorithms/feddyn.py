@@ -16,9 +16,7 @@ several-hundredfold alpha. The evaluated model is x_{t+1}; the authors evaluate 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
+from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, Start, Updates, state, zeros
 from fl_platform.config.options import option
 from fl_platform.models.flat import Stack, Vector
 
@@ -34,17 +32,12 @@ class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
     evaluated: str = option(
         "server", "model whose accuracy counts: x_{t+1}, or avg_S(x_I)", choices=("server", "active_mean")
     )
-    mean_displacement: Vector = state()
+    mean_displacement: Vector = state(zeros)
     active_mean: Vector | None = state()  # avg_S(x_I); None before the first server step
 
     @property
-    def keeps(self) -> dict[str, str]:
-        return {"displacement": "zeros"}
-
-    def prepare(self, federation: Federation) -> None:
-        super().prepare(federation)
-        self.mean_displacement = torch.zeros(federation.layout.dim, dtype=federation.dtype, device=federation.device)
-        self.active_mean = None
+    def keeps(self) -> dict[str, Start]:
+        return {"displacement": Start.ZEROS}
 
     def local_direction(self, step: LocalStep) -> Stack:
         alpha = self.alpha / step.relative_sizes[:, None] if self.alpha_adapt else self.alpha

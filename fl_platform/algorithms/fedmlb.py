@@ -50,7 +50,7 @@ class FedMLB(Algorithm, name="fedmlb", label="FedMLB"):
         main = F.log_softmax(batch.logits / self.temperature, dim=-1)
         paths = len(batch.activations) - 1
         for k in range(1, paths + 1):
-            hybrid = batch.resume_at(k, batch.activations[k - 1], batch.global_params, self.frozen_blocks == "train")
+            hybrid = batch.run_blocks(k, batch.activations[k - 1], batch.global_params, self.frozen_blocks == "train")
             loss = loss + self.hybrid_weight / paths * batch.cross_entropy(hybrid)
             target = F.log_softmax(hybrid / self.temperature, dim=-1)
             loss = loss + self.similarity_weight / paths * batch.mean(divergence(target, main))

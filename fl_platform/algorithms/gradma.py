@@ -26,12 +26,13 @@ import numpy as np
 import torch
 
 from fl_platform import qp
-from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
+from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Start, Updates, state
 from fl_platform.algorithms.memory import GradientMemory, check_size
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.config.options import group, option
 from fl_platform.config.registry import POLICIES
 from fl_platform.config.schema import Config
+from fl_platform.kernels.worker_projection import project_stack
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.runs import metrics
 
@@ -90,8 +91,8 @@ class ProjectedWorker(Algorithm):
     qp: WorkerQPOptions = group(WorkerQPOptions, "projection")
 
     @property
-    def keeps(self) -> dict[str, str]:
-        return {"last_local": "global_params"} if self.previous_model == "last_local" else {}
+    def keeps(self) -> dict[str, Start]:
+        return {"last_local": Start.GLOBAL_PARAMS} if self.previous_model == "last_local" else {}
 
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
@@ -102,7 +103,7 @@ class ProjectedWorker(Algorithm):
         if not anchors:
             return step.gradient
         if self.qp.solver == "exact":
-            found = qp.project_stack([step.gradient, *anchors], segments=self._segments, margin=self.qp.worker_margin)
+            found = project_stack([step.gradient, *anchors], segments=self._segments, margin=self.qp.worker_margin)
         else:
             found = qp.project(
                 step.gradient,

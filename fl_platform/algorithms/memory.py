@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fl_platform.algorithms.policies import Slots, get_policy
 from fl_platform.errors import UserError
+from fl_platform.kernels.row_products import NARROW, row_products
 from fl_platform.qp import Projection, solve
 from fl_platform.qp.dual import EXACT_GRAM
 from fl_platform.qp.projection import LIFT, Segments, check_segments
@@ -23,10 +24,6 @@ from fl_platform.seeding import generator
 SMALLEST_SCALE = 1e-120
 """Decay stops here: far below anything an update could notice, and its square is still a float64. Directions count in
 the QP and lengths do not, so the anchor of a worker unseen for long must not vanish by underflow."""
-CHUNK = 8192
-"""Coordinates per matrix product: long enough for a fast product, short enough for float32 sums to lose little."""
-NARROW = 4096
-"""Segments up to this width are multiplied in float64: that is cheap, and anchors of small tensors are dependent."""
 FLOAT32_GRAM = 3e-7
 """Relative error of Gram entries summed in float32 over chunks, in float64 over all; 2.3e-7 was the largest seen, for
 positive rows."""
@@ -211,26 +208,8 @@ class GradientMemory:
         used, count = self.used, len(slots) + 1
         total = torch.zeros(len(self.segments), count, used + 1, dtype=torch.float64, device=self.rows.device)
         for index, (start, stop) in enumerate(self.segments):
-            is_wide = stop - start > NARROW
-            if is_wide and self.rows.dtype == torch.float32 and self.rows.device.type == "cpu":
-                from fl_platform.kernels.row_products import row_products  # its compiler is loaded where it is needed
-
-                total[index, :, :used] = row_products(self.rows[:used], slots, vector, start, stop)
-            else:
-                kind = self.rows.dtype if is_wide else torch.float64
-                total[index, :, :used] = self._matrix_products(slots, vector, start, stop, kind)
+            total[index, :, :used] = row_products(self.rows[:used], slots, vector, start, stop)
             total[index, -1, used] = vector[start:stop].double().square().sum()
-        return total
-
-    def _matrix_products(self, slots: Tensor, vector: Tensor, start: int, stop: int, kind: torch.dtype) -> Tensor:
-        """(len(slots) + 1, used) of a segment, multiplied as ``kind``."""
-        slots = slots.to(self.rows.device)
-        total = torch.zeros(len(slots) + 1, self.used, dtype=torch.float64, device=self.rows.device)
-        for left in range(start, stop, CHUNK):
-            columns = slice(left, min(left + CHUNK, stop))
-            rows = self.rows[: self.used, columns].to(kind)
-            probes = torch.cat([rows[slots], vector[columns].to(kind).unsqueeze(0)])
-            total += probes @ rows.mT
         return total
 
     def statistics(self) -> dict[str, float]:

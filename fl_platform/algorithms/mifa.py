@@ -6,11 +6,12 @@ worker has reported once, constant rates.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 
-from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, Updates, state
+from fl_platform.algorithms.base import Algorithm, LocalRun, Start, Updates, state, zeros
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.models.flat import Stack, Vector
 
@@ -22,16 +23,12 @@ class Mifa(Algorithm, name="mifa", label="MIFA"):
     kind: ClassVar[str] = "server"
     sends: ClassVar[tuple[str, ...]] = ("update_change",)
 
-    mean_update: Vector = state()
+    # float64: the sum of changes must not drift from the mean of the table
+    mean_update: Vector = state(partial(zeros, dtype=torch.float64))
 
     @property
-    def keeps(self) -> dict[str, str]:
-        return {"latest_update": "zeros"}
-
-    def prepare(self, federation: Federation) -> None:
-        super().prepare(federation)
-        # float64: the sum of changes must not drift from the mean of the table
-        self.mean_update = torch.zeros(federation.layout.dim, dtype=torch.float64, device=federation.device)
+    def keeps(self) -> dict[str, Start]:
+        return {"latest_update": Start.ZEROS}
 
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:
         return {"latest_update": run.delta, "update_change": run.delta - run.state["latest_update"]}

@@ -11,9 +11,7 @@ Gradients are taken in training mode, running statistics untouched.
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
+from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, Updates, state, zeros
 from fl_platform.config.options import option
 from fl_platform.models.flat import Stack, Vector
 
@@ -36,16 +34,12 @@ class MimeLite(Algorithm, name="mimelite", label="MimeLite"):
         "gradient sent to the server: over all of the worker's data, or its round's batches",
         choices=("full", "round"),
     )
-    momentum: Vector = state()
+    momentum: Vector = state(zeros)
 
     @property
     def fresh(self) -> float:
         """Weight of a new gradient."""
         return 1 - self.momentum_decay if self.convention == "ema" else 1.0
-
-    def prepare(self, federation: Federation) -> None:
-        super().prepare(federation)
-        self.momentum = torch.zeros(federation.layout.dim, dtype=federation.dtype, device=federation.device)
 
     def local_direction(self, step: LocalStep) -> Stack:
         return self.fresh * step.gradient + self.momentum_decay * self.momentum

@@ -6,9 +6,7 @@ method has without momentum. No (1 - momentum_decay) factor and no Nesterov step
 
 from dataclasses import dataclass
 
-import torch
-
-from fl_platform.algorithms.base import Algorithm, Federation, Updates, state
+from fl_platform.algorithms.base import Algorithm, Updates, state, zeros
 from fl_platform.config.options import option
 from fl_platform.models.flat import Vector
 
@@ -18,11 +16,7 @@ class SlowMomentum(Algorithm):
     """Server mix-in: heavy-ball momentum on whatever direction the next class in line has."""
 
     momentum_decay: float = option(0.5, "beta_1", at_least=0, below=1, grid=(0.1, 0.5, 0.9))
-    momentum: Vector = state()
-
-    def prepare(self, federation: Federation) -> None:
-        super().prepare(federation)
-        self.momentum = torch.zeros(federation.layout.dim, dtype=federation.dtype, device=federation.device)
+    momentum: Vector = state(zeros)
 
     def server_direction(self, updates: Updates) -> Vector:
         self.momentum.mul_(self.momentum_decay).add_(super().server_direction(updates))

@@ -13,16 +13,17 @@ frozen and in evaluation mode. Departures from the original:
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from fl_platform.algorithms.base import Algorithm, LocalBatch, LocalRun
+from fl_platform.algorithms.base import Algorithm, LocalBatch, LocalRun, Start
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.config.options import option
 from fl_platform.errors import UserError
 from fl_platform.models.flat import Stack
+from fl_platform.models.head import add_projection_head
 
 PROJECTION_WIDTH = 256
 
@@ -41,12 +42,19 @@ class Moon(Algorithm, name="moon", label="MOON"):
     )
 
     @property
-    def keeps(self) -> dict[str, str]:
-        return {"last_params": f"{self.first_model}_params", "last_buffers": f"{self.first_model}_buffers"}
+    def keeps(self) -> dict[str, Start]:
+        if self.first_model == "initial":
+            return {"last_params": Start.INITIAL_PARAMS, "last_buffers": Start.INITIAL_BUFFERS}
+        return {"last_params": Start.GLOBAL_PARAMS, "last_buffers": Start.GLOBAL_BUFFERS}
 
-    @property
-    def wants(self) -> dict[str, Any]:
-        return {"projection_width": PROJECTION_WIDTH} if self.projection_head else {}
+    def adapt_network(self, network: nn.Module, shape: tuple[int, int, int], num_classes: int) -> None:
+        if self.projection_head:
+            try:
+                add_projection_head(network, shape, num_classes, PROJECTION_WIDTH)
+            except ValueError as error:
+                raise ValueError(
+                    f"cannot be given a projection head (algorithm.projection_head=true): {error}"
+                ) from None
 
     def local_loss(self, batch: LocalBatch) -> Tensor:
         loss = super().local_loss(batch)

@@ -7,9 +7,7 @@ local gradients;  c <- c + sum_{i in S_t} q_i (c_i+ - c_i), so that c is the mea
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Updates, state
+from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, Start, Updates, state, zeros
 from fl_platform.models.flat import Stack, Vector
 
 
@@ -21,15 +19,11 @@ class Scaffold(Algorithm, name="scaffold", label="Scaffold"):
     uploads: ClassVar[int] = 2
     sends: ClassVar[tuple[str, ...]] = ("control_change",)
 
-    control: Vector = state()
+    control: Vector = state(zeros)
 
     @property
-    def keeps(self) -> dict[str, str]:
-        return {"control": "zeros"}
-
-    def prepare(self, federation: Federation) -> None:
-        super().prepare(federation)
-        self.control = torch.zeros(federation.layout.dim, dtype=federation.dtype, device=federation.device)
+    def keeps(self) -> dict[str, Start]:
+        return {"control": Start.ZEROS}
 
     def local_direction(self, step: LocalStep) -> Stack:
         return step.gradient - step.state["control"] + self.control

@@ -18,5 +18,6 @@ not a race at start-up: the same command must give the same bits.
 """
 
 
-def choose_engine(wish: str, device: torch.device) -> str:
-    return FASTER.get(device.type, "stacked") if wish == "auto" else wish
+def choose_engine(asked: str, device: torch.device) -> str:
+    """The engine asked for; for ``auto`` the one that is faster on the device."""
+    return FASTER.get(device.type, "stacked") if asked == "auto" else asked

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fl_platform.data.images import Images
-from fl_platform.engines.cohort import Crew
+from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.ranks import Ranks
-from fl_platform.kernels.perceptron import Chain
+from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
 
-PIXELS = 800_000  # numbers a forward pass: the activations of the paper's networks stay in the CPU's cache
+PIXELS = 800_000  # numbers per forward pass: the activations of the paper's networks stay in the CPU's cache
 
 
 @dataclass(frozen=True)
@@ -31,26 +31,33 @@ class Scores:
 
 
 def batch_of(images: Tensor) -> int:
-    """Images a forward pass; the passes are of nearly equal length, so that threads end together."""
+    """Images per forward pass; the passes are of nearly equal length, so that threads end together."""
     most = max(50, PIXELS // math.prod(images.shape[1:]))
     return math.ceil(len(images) / math.ceil(len(images) / most)) if len(images) else most
 
 
 @torch.no_grad()
 def evaluate(
-    network: Network, params: Vector, buffers: Vector, images: Images, num_classes: int, crew: Crew, ranks: Ranks
+    network: Network,
+    params: Vector,
+    buffers: Vector,
+    images: Images,
+    num_classes: int,
+    threads: TrainingPool,
+    ranks: Ranks,
 ) -> Scores:
+    """Scores of a model on all images."""
     share = ranks.share(len(images))
     pixels, labels = images.whole()[share], images.all_labels[share]
-    weights, statistics, chain = network.parameters.views(params), network.buffers.views(buffers), Chain.of(network)
+    weights, perceptron = network.parameters.views(params), Perceptron.of(network)
 
     def forward(chunk: Tensor) -> Tensor:
         with torch.no_grad():  # known to this thread only
-            if chain is not None:
-                return chain.logits(weights, statistics, chunk)
+            if perceptron is not None:
+                return perceptron.logits(params, buffers, chunk)
             return network.single(weights, buffers, chunk, Pass(train=False)).logits
 
-    logits = torch.cat(crew.map(forward, torch.split(pixels, batch_of(pixels))))
+    logits = torch.cat(threads.map(forward, torch.split(pixels, batch_of(pixels))))
     hits = labels[logits.argmax(1) == labels]
     counts = [torch.bincount(seen, minlength=num_classes) for seen in (hits, labels)]
     loss = F.cross_entropy(logits, labels, reduction="sum")

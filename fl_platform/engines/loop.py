@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fl_platform.data.streams import BatchPlan
 from fl_platform.engines.stacked import StackedObjective
-from fl_platform.engines.training import Job, LocalTraining
+from fl_platform.engines.training import LocalTraining, LocalWork
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
@@ -17,11 +17,11 @@ from fl_platform.models.network import Output, Weights
 class SingleObjective(StackedObjective):
     """A stack of one worker, run without a stack dimension and without padding; its batches are gathered at once."""
 
-    def __init__(self, training: LocalTraining, job: Job, plan: BatchPlan, purpose: str) -> None:
-        super().__init__(training, job, plan, purpose)
+    def __init__(self, training: LocalTraining, work: LocalWork, plan: BatchPlan, purpose: str) -> None:
+        super().__init__(training, work, plan, purpose)
         indices = self._indices[:, 0, : max(self._widths)]
         keys = self._all_keys[:, 0] if training.images.are_augmented else None
-        x = training.images.batch(indices, keys, training.image_room)
+        x = training.images.batch(indices, keys)
         # channels last: on a CPU convolutions and pooling take two thirds of the time or less
         x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, *x.shape[1:])
         self._batches = list(zip(x.unbind(), training.images.labels(indices).unsqueeze(1).unbind(), strict=True))
@@ -36,42 +36,27 @@ class SingleObjective(StackedObjective):
         is_whole = width == labels.shape[1]
         return (x, labels) if is_whole else (x[:, :width], labels[:, :width])
 
-    def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
-        training, network = self._training, self._network
-        if training.chain is None:
-            return None
-        gradient = training.room("gradient0", 1, self._job.global_params)
-        batches, labels = zip(*(self._batch(step) for step in range(len(self._batches))), strict=True)
-        self.passes += len(batches)
-        losses = training.chain.descend(
-            params.view(-1),
-            training.views(params, network.parameters),
-            [x[0] for x in batches],
-            [y[0] for y in labels],
-            gradient.view(-1),
-            training.views(gradient, network.parameters),
-            training.views(buffers, network.buffers),
-            rate,
-        )
-        return losses.unsqueeze(1)
-
     def gradient(
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
-        training = self._training
-        if training.chain is None:
+        perceptron = self._training.perceptron
+        if perceptron is None:
             return super().gradient(params, buffers, updates_statistics)
-        room = training.room(f"gradient{self._training_passes}", 1, self._job.global_params)
-        self._training_passes += 1
         self.passes += 1
-        loss = training.chain.gradient(
-            training.views(params, self._network.parameters),
-            self._x[0],
-            self._labels[0],
-            into=training.views(room, self._network.parameters),
-            statistics=training.views(buffers, self._network.buffers) if updates_statistics else None,
+        statistics = buffers.view(-1) if updates_statistics else None
+        gradient, loss = perceptron.gradient(params.view(-1), statistics, self._x[0], self._labels[0])
+        return gradient.view(1, -1), loss.view(1)
+
+    def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
+        perceptron = self._training.perceptron
+        if perceptron is None:
+            return None
+        batches, labels = zip(*(self._batch(step) for step in range(len(self._batches))), strict=True)
+        self.passes += len(batches)
+        losses = perceptron.descend(
+            params.view(-1), buffers.view(-1), [x[0] for x in batches], [y[0] for y in labels], rate
         )
-        return room, loss.view(1)
+        return losses.unsqueeze(1)
 
     def own(self, params: Stack | Vector) -> Vector:
         return params.view(-1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fl_platform.algorithms.base import LocalBatch
 from fl_platform.data.streams import BatchPlan
-from fl_platform.engines.training import Job, LocalTraining, Objective
+from fl_platform.engines.training import LocalTraining, LocalWork, Objective
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.network import Output, Weights
 
@@ -25,8 +25,8 @@ class StackedObjective(Objective):
     _mask: Tensor | None = None  # (S, B), False for padding
     _row_weights: Tensor | None = None  # (S, B), of real rows in a mean
 
-    def __init__(self, training: LocalTraining, job: Job, plan: BatchPlan, purpose: str) -> None:
-        self._training, self._job, self._network = training, job, training.network
+    def __init__(self, training: LocalTraining, work: LocalWork, plan: BatchPlan, purpose: str) -> None:
+        self._training, self._work, self._network = training, work, training.network
         self._widths = plan.counts.max(axis=1).tolist()  # each step's batches are padded to the longest among them
         self._plan, self._purpose = plan, purpose
         device = training.images.device
@@ -36,7 +36,7 @@ class StackedObjective(Objective):
     @cached_property
     def _all_keys(self) -> Tensor:
         """(steps, S); a perceptron without dropout never asks for them."""
-        return self._training.keys(self._plan, self._job, self._purpose)
+        return self._training.keys(self._plan, self._work, self._purpose)
 
     @property
     def _keys(self) -> Tensor:
@@ -55,17 +55,17 @@ class StackedObjective(Objective):
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
         size = len(self._labels)
-        leaves = self._training.leaves(self.own(params.expand(size, -1)))
+        views = self._network.parameters.views(self.own(params.expand(size, -1)))
+        leaves = [view.detach().requires_grad_() for view in views]
         keys = self._next_keys()
         output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
         loss = self._training.algorithm.local_loss(self._view(output))
         gradients = torch.autograd.grad(loss.sum(), leaves)
-        room = self._training.room(f"gradient{self._training_passes}", size, self._job.global_params)
         self.passes += 1
-        return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=room), loss.detach()
+        return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1), loss.detach()
 
     def gradient_at(self, params: Stack | Vector) -> Stack:
-        return self.gradient(params, self._job.global_buffers, updates_statistics=False)[0]
+        return self.gradient(params, self._work.global_buffers, updates_statistics=False)[0]
 
     def own(self, params: Stack | Vector) -> Stack | Vector:
         """Parameters as ``forward`` takes them; what is not stacked is shared by the workers."""
@@ -99,11 +99,11 @@ class StackedObjective(Objective):
             features=output.features,
             activations=output.activations,
             weights=self._row_weights,
-            state=self._job.state,
-            global_params=self._job.global_params,
-            global_buffers=self._job.global_buffers,
+            state=self._work.state,
+            global_params=self._work.global_params,
+            global_buffers=self._work.global_buffers,
             frozen_features=self._frozen_features,
-            resume_at=self._resume_at,
+            run_blocks=self._run_blocks,
         )
 
     def _frozen_features(self, params: Stack | Vector, buffers: Stack | Vector) -> Tensor:
@@ -113,7 +113,7 @@ class StackedObjective(Objective):
         assert features is not None
         return features
 
-    def _resume_at(self, block: int, activation: Tensor, params: Vector, train: bool) -> Tensor:
+    def _run_blocks(self, first: int, x: Tensor, params: Vector, train: bool) -> Tensor:
         weights = self._network.parameters.views(params)
         keys = self._next_keys()
-        return self.forward(weights, self._job.global_buffers, activation, keys, train=train, first=block).logits
+        return self.forward(weights, self._work.global_buffers, x, keys, train=train, first=first).logits

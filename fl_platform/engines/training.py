@@ -1,6 +1,6 @@
 """Local training of a stack of workers: I steps of SGD along the algorithm's direction.
 
-The same steps serve both engines; what differs is how the gradients of a stack are taken (``Objective``).
+The same steps serve both engines; what differs is how the gradients of a stack are computed (``Objective``).
 """
 
 from abc import ABC, abstractmethod
@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep
+from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, has_default
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
-from fl_platform.kernels.perceptron import Chain
-from fl_platform.models.flat import Layout, Scratch, Stack, Vector
-from fl_platform.models.network import Network, Weights
+from fl_platform.kernels.perceptron import Perceptron
+from fl_platform.models.flat import Stack, Vector
+from fl_platform.models.network import Network
 from fl_platform.seeding import stream_keys
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a stack of workers starts from."""
+class LocalWork:
+    """What a stack of workers starts a round from."""
 
     round: int
     workers: np.ndarray
@@ -34,8 +34,8 @@ class Job:
     relative_sizes: Vector  # n_i / mean n
     state: Mapping[str, Stack]
 
-    def part(self, rows: slice) -> "Job":
-        """Some of the workers."""
+    def part(self, rows: slice) -> "LocalWork":
+        """The work of some of the workers."""
         return replace(
             self,
             workers=self.workers[rows],
@@ -60,14 +60,15 @@ class Records:
             self._values.setdefault(name, (how, []))[1].extend(values)
 
     def reduced(self) -> dict[str, float]:
-        """One number a name; reads the device."""
+        """One number per name; reads the device."""
         return {name: float(getattr(torch, how)(torch.cat(values))) for name, (how, values) in self._values.items()}
 
 
 @dataclass
 class LocalResult:
-    """What the workers of a job end with, a row each; the next round is written over it."""
+    """What the workers of a round end with, a row each."""
 
+    workers: np.ndarray
     delta: Stack  # x_t - x_i
     buffers: Stack
     loss: Tensor  # (S,), mean over the local steps
@@ -76,23 +77,32 @@ class LocalResult:
     gradient_passes: int = 0  # of each worker
 
     @staticmethod
-    def for_job(job: Job, widths: Mapping[str, int], scratch: Scratch) -> "LocalResult":
-        """Room to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
-        like, count = job.global_params, len(job.workers)
-
-        def room(name: str, *width: int) -> Tensor:
-            return scratch.take(name, (count, *width), like.dtype, like.device)
-
+    def empty(work: LocalWork, widths: Mapping[str, int]) -> "LocalResult":
+        """Memory to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
+        like, count = work.global_params, len(work.workers)
         return LocalResult(
-            delta=room("delta", like.numel()),
-            buffers=room("buffers", job.global_buffers.numel()),
-            loss=room("loss"),
-            outcome={name: room(f"outcome.{name}", width) for name, width in widths.items()},
+            workers=work.workers,
+            delta=like.new_empty(count, like.numel()),
+            buffers=like.new_empty(count, work.global_buffers.numel()),
+            loss=like.new_empty(count),
+            outcome={name: like.new_empty(count, width) for name, width in widths.items()},
         )
 
     @property
     def stacks(self) -> list[Tensor]:
         return [self.delta, self.buffers, self.loss, *self.outcome.values()]
+
+    def only(self, rows: np.ndarray) -> "LocalResult":
+        """The result of some of the workers."""
+        index = torch.from_numpy(rows).to(self.delta.device)
+        return replace(
+            self,
+            workers=self.workers[rows],
+            delta=self.delta[index],
+            buffers=self.buffers[index],
+            loss=self.loss[index],
+            outcome={name: stack[index] for name, stack in self.outcome.items()},
+        )
 
 
 class Objective(ABC):
@@ -102,7 +112,7 @@ class Objective(ABC):
     """Gradients taken so far, counted once for the whole stack."""
 
     @abstractmethod
-    def __init__(self, training: "LocalTraining", job: Job, plan: BatchPlan, purpose: str) -> None:
+    def __init__(self, training: "LocalTraining", work: LocalWork, plan: BatchPlan, purpose: str) -> None:
         """For the batches of ``plan``; ``purpose`` names the random stream of their dropout and augmentation."""
 
     @abstractmethod
@@ -113,18 +123,18 @@ class Objective(ABC):
     def gradient(
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
-        """(S, d) gradients, which the next step may overwrite, and (S,) losses.
+        """(S, d) gradients on the current batch, at each worker's own parameters or at one point for all; (S,) losses.
 
-        They are taken at each worker's own parameters, or at one point for all.
+        Running statistics in ``buffers`` are updated in place, or left alone.
         """
-
-    def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
-        """All steps along the plain gradient at once, in place: (steps, S) losses; None if that is not to be had."""
-        return None
 
     @abstractmethod
     def gradient_at(self, params: Stack | Vector) -> Stack:
         """Gradients elsewhere; running statistics are left alone."""
+
+    def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
+        """All steps along the plain gradient in one call, in place: (steps, S) losses. None without a kernel for it."""
+        return None
 
 
 class LocalTraining:
@@ -145,34 +155,39 @@ class LocalTraining:
         self._objective, self.network, self.algorithm = objective, network, algorithm
         self.images, self.streams = images, streams
         self.local_lr, self.local_steps, self.seed = local_lr, local_steps, seed
-        self._rooms: dict[tuple[str, int], Stack] = {}
-        self._scratch = Scratch()
-        self._leaves: dict[tuple[int, torch.Size], Weights] = {}
-        self._views: dict[int, Weights] = {}
-        self.chain = Chain.of(network) if algorithm.has_plain_loss else None
+        self._perceptron = Perceptron.of(network)
 
-    def train(self, job: Job, result: LocalResult, rows: slice) -> Records:
-        """Train the workers of the job and write what they end with into ``rows`` of the result; returns figures."""
-        size, records = len(job.workers), Records()
-        params = self.room("params", size, job.global_params).copy_(job.global_params)
-        buffers = self.room("buffers", size, job.global_buffers).copy_(job.buffers)
-        objective = self._objective(self, job, job.plan, "step")
-        losses = objective.descend(params, buffers, self.local_lr) if self.algorithm.has_plain_steps else None
+    @property
+    def perceptron(self) -> Perceptron | None:
+        """The kernel of the local loss, where the network and the algorithm's loss have one."""
+        return self._perceptron if has_default(self.algorithm, "local_loss") else None
+
+    def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
+        """Train the workers and write what they end with into ``rows`` of the result; returns recorded figures."""
+        records = Records()
+        objective = self._objective(self, work, work.plan, "step")
+        params = work.global_params.repeat(len(work.workers), 1)
+        buffers = work.buffers.expand(len(work.workers), -1).clone()
+        losses = None
+        if has_default(self.algorithm, "local_loss", "local_direction"):
+            losses = objective.descend(params, buffers, self.local_lr)
         if losses is None:
-            params, losses = self._steps(objective, job, params, buffers, records)
-        torch.sub(job.global_params, params, out=result.delta[rows])
+            params, losses = self._steps(objective, work, params, buffers, records)
+        torch.sub(work.global_params, params, out=result.delta[rows])
         result.buffers[rows] = buffers
         result.loss[rows] = losses.mean(0)
         result.gradient_passes = objective.passes  # the same for every worker
-        self._finish(job, params, result, rows)
+        self._finish(work, params, result, rows)
         return records
 
     def _steps(
-        self, objective: Objective, job: Job, params: Stack, buffers: Stack, records: Records
+        self, objective: Objective, work: LocalWork, params: Stack, buffers: Stack, records: Records
     ) -> tuple[Stack, Tensor]:
-        """The parameters after all steps along the algorithm's direction, and (steps, S) losses."""
-        previous, spare = params, self.room("spare", len(params), job.global_params)
-        losses = []
+        """The parameters after all steps along the algorithm's direction, and (steps, S) losses.
+
+        x_{tau+1} = x_tau - local_lr * direction(x_tau); every x_tau is a tensor of its own.
+        """
+        previous, losses = params, []
         for index in range(self.local_steps):
             objective.load(index)
             gradient, loss = objective.gradient(params, buffers, updates_statistics=True)
@@ -180,84 +195,49 @@ class LocalTraining:
                 index=index,
                 params=params,
                 previous_params=previous,
-                global_params=job.global_params,
+                global_params=work.global_params,
                 gradient=gradient,
-                relative_sizes=job.relative_sizes,
-                state=job.state,
+                relative_sizes=work.relative_sizes,
+                state=work.state,
                 gradient_at=objective.gradient_at,
                 record=records.record,
             )
             direction = self.algorithm.local_direction(step)
-            room = previous if index else spare  # x_{tau-1} is not needed any more
-            previous, params = params, torch.add(params, direction, alpha=-self.local_lr, out=room)
+            previous, params = params, torch.sub(params, direction, alpha=self.local_lr)
             losses.append(loss)
         return params, torch.stack(losses)
 
-    def _finish(self, job: Job, params: Stack, result: LocalResult, rows: slice) -> None:
+    def _finish(self, work: LocalWork, params: Stack, result: LocalResult, rows: slice) -> None:
         run = LocalRun(
             params=params,
             buffers=result.buffers[rows],
             delta=result.delta[rows],
-            global_params=job.global_params,
-            state=job.state,
+            global_params=work.global_params,
+            state=work.state,
             local_lr=self.local_lr,
             local_steps=self.local_steps,
-            full_gradient=lambda at: self._full_gradient(job, at),
-            round_gradient=lambda at: self._round_gradient(job, at),
+            full_gradient=lambda at: self._full_gradient(work, at),
+            round_gradient=lambda at: self._round_gradient(work, at),
         )
         for name, stack in self.algorithm.finish_local(run).items():
             result.outcome[name][rows] = stack
 
-    def room(self, name: str, size: int, like: Vector) -> Stack:
-        """A (size, d) scratch stack that stays in place, and in the cache, from worker to worker."""
-        key = (name, size)
-        if key not in self._rooms:
-            self._rooms[key] = like.new_empty(size, like.numel())
-        return self._rooms[key]
-
-    def image_room(self, shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Scratch for the images of one worker, which the next may overwrite."""
-        return self._scratch.take("images", shape, dtype, device)
-
-    def leaves(self, params: Stack | Vector) -> Weights:
-        """Differentiable views of each parameter; those of scratch stacks, which stay in place, are made once."""
-        key = (params.data_ptr(), params.shape)
-        if key in self._leaves:
-            return self._leaves[key]
-        views = [view.detach().requires_grad_() for view in self.network.parameters.views(params)]
-        if self._is_room(key[0]):
-            self._leaves[key] = views
-        return views
-
-    def views(self, flat: Stack | Vector, layout: Layout) -> Weights:
-        """Each parameter or buffer of a single worker; those of scratch stacks are made once."""
-        key = flat.data_ptr()
-        if key in self._views:
-            return self._views[key]
-        views = layout.views(flat.view(-1))
-        if self._is_room(key):
-            self._views[key] = views
-        return views
-
-    def _is_room(self, pointer: int) -> bool:
-        return any(room.data_ptr() == pointer for room in self._rooms.values())
-
-    def keys(self, plan: BatchPlan, job: Job, purpose: str) -> Tensor:
+    def keys(self, plan: BatchPlan, work: LocalWork, purpose: str) -> Tensor:
         """(steps, S) keys of the plan's batches, on the device."""
-        keys = stream_keys(len(plan.indices), job.workers, self.seed, purpose, job.round)
+        keys = stream_keys(len(plan.indices), work.workers, self.seed, purpose, work.round)
         return torch.from_numpy(keys).to(self.images.device)
 
-    def _round_gradient(self, job: Job, at: Vector) -> Stack:
-        objective = self._objective(self, job, job.plan, "round")
+    def _round_gradient(self, work: LocalWork, at: Vector) -> Stack:
+        objective = self._objective(self, work, work.plan, "round")
         gradients = (self._gradient_of(objective, step, at) for step in range(self.local_steps))
         return add_up(gradients) / self.local_steps
 
-    def _full_gradient(self, job: Job, at: Vector) -> Stack:
+    def _full_gradient(self, work: LocalWork, at: Vector) -> Stack:
         """Batch gradients over a worker's whole data, weighted by batch size; training mode, statistics untouched."""
-        plans = list(self.streams.full_pass(job.workers))
+        plans = list(self.streams.full_pass(work.workers))
         counts = torch.from_numpy(np.concatenate([plan.counts for plan in plans])).to(at)[:, :, None]
         gradients = (
-            counts[number] * self._gradient_of(self._objective(self, job, plan, f"full{number}"), 0, at)
+            counts[number] * self._gradient_of(self._objective(self, work, plan, f"full{number}"), 0, at)
             for number, plan in enumerate(plans)
             if plan.counts.any()
         )
@@ -266,8 +246,9 @@ class LocalTraining:
     @staticmethod
     def _gradient_of(objective: Objective, step: int, at: Vector) -> Stack:
         objective.load(step)
-        return objective.gradient_at(at).clone()
+        return objective.gradient_at(at)
 
 
 def add_up(stacks: Iterable[Stack]) -> Stack:
+    """The sum of fresh stacks, written into the first."""
     return reduce(torch.Tensor.add_, stacks)

@@ -41,13 +41,13 @@ def build(config: Config, algorithm: base.Algorithm) -> FederatedModule:
     """
     dataset = datasets.get(config.data.name)
     train_set, test_set = prepare(config)
-    network = make_network(config, dataset, algorithm.wants)
+    network = make_network(config, dataset, algorithm)
     partition = deal(config, train_set.labels.numpy())
     return FederatedModule(config, dataset, network, train_set, test_set, partition)
 
 
-def make_network(config: Config, dataset: datasets.Dataset, wants: Mapping[str, Any]) -> Network:
-    """Return the configured model; ``wants`` is what the algorithm asks of it."""
+def make_network(config: Config, dataset: datasets.Dataset, algorithm: base.Algorithm) -> Network:
+    """Return the configured model, changed as the algorithm asks."""
     module = models.build(
         str(config.model.name),
         dataset.shape,
@@ -56,7 +56,7 @@ def make_network(config: Config, dataset: datasets.Dataset, wants: Mapping[str, 
         width=config.model.width,
         options=config.model.options,
         generator=torch_generator(config.seed, "init"),
-        **wants,
+        adapt=algorithm.adapt_network,
     )
     if config.batch_size == 1 and any(isinstance(child, BatchNorm) for child in module.modules()):
         raise UserError(f"batch_size=1 with model.name={config.model.name}: BatchNorm needs at least 2 samples")

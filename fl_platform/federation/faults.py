@@ -1,4 +1,6 @@
-"""Faulty workers, for studying what they do to an algorithm: updates spoiled on their way to the server."""
+"""Faulty workers, for studying what they do to an algorithm: updates changed on their way to the server."""
+
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -8,15 +10,16 @@ from fl_platform.engines.training import LocalResult
 from fl_platform.seeding import generator
 
 
-def spoil(result: LocalResult, faults: FaultsConfig, seed: int, round: int) -> int:
-    """Replace the update of each worker, with a fixed probability, by a faulty one; returns how many."""
+def inject_faults(result: LocalResult, faults: FaultsConfig, seed: int, round: int) -> tuple[LocalResult, int]:
+    """Replace the update of each worker, with a fixed probability, by a faulty one; returns the result and how many."""
     if faults.kind == "none":
-        return 0
-    struck = generator(seed, "faults", round).random(len(result.delta)) < faults.probability
-    rows = torch.from_numpy(np.flatnonzero(struck)).to(result.delta.device)
+        return result, 0
+    is_faulty = generator(seed, "faults", round).random(len(result.delta)) < faults.probability
+    rows = torch.from_numpy(np.flatnonzero(is_faulty)).to(result.delta.device)
     factor = {"nan": float("nan"), "zeros": 0.0, "sign_flip": -1.0, "huge": faults.scale}[faults.kind]
-    result.delta[rows] *= factor
-    return len(rows)
+    delta = result.delta.clone()  # the algorithm was given the workers' own
+    delta[rows] *= factor
+    return replace(result, delta=delta), len(rows)
 
 
 def finite_rows(result: LocalResult) -> np.ndarray:
@@ -24,16 +27,3 @@ def finite_rows(result: LocalResult) -> np.ndarray:
     stacks = (result.delta, result.buffers, *result.outcome.values())
     finite = torch.stack([torch.isfinite(stack).all(dim=1) for stack in stacks]).all(dim=0)
     return np.flatnonzero(finite.cpu().numpy())
-
-
-def take(result: LocalResult, rows: np.ndarray) -> LocalResult:
-    """The result of some of the workers."""
-    index = torch.from_numpy(rows).to(result.delta.device)
-    return LocalResult(
-        delta=result.delta[index],
-        buffers=result.buffers[index],
-        loss=result.loss[index],
-        outcome={name: stack[index] for name, stack in result.outcome.items()},
-        records=result.records,
-        gradient_passes=result.gradient_passes,
-    )

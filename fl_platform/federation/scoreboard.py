@@ -39,6 +39,16 @@ class Scoreboard:
     total_seconds: float = 0.0
     diverged_round: int | None = None
 
+    def spent(self, num_bytes: int, seconds: float) -> dict[str, Any]:
+        """Add what a round sent and took; returns what is logged for it."""
+        self.total_bytes += num_bytes
+        self.total_seconds += seconds
+        return {
+            metrics.ROUND_SECONDS: seconds,
+            metrics.TOTAL_SECONDS: self.total_seconds,
+            metrics.TOTAL_BYTES: self.total_bytes,
+        }
+
     def evaluated(self, round: int, accuracy: float, per_class: np.ndarray) -> dict[str, Any]:
         """Take in an evaluation; returns what is logged for it."""
         self.final_accuracy = accuracy

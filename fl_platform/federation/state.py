@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fl_platform.algorithms.base import Start
 from fl_platform.models.flat import Stack, Vector
 
 
@@ -16,26 +17,27 @@ class WorkerStates:
     live on another device than training.
     """
 
-    def __init__(self, defaults: Mapping[str, str], device: torch.device) -> None:
-        self._defaults = dict(defaults)
+    def __init__(self, starts: Mapping[str, Start], device: torch.device) -> None:
+        self._starts = dict(starts)
         self._device = device
         self._rows: dict[str, dict[int, Vector]] = {}
 
-    def gather(self, workers: np.ndarray, given: Mapping[str, Vector]) -> dict[str, Stack]:
-        """(S, dim) per name; a worker never seen has the default: zeros, or the vector of that name in ``given``."""
+    def gather(self, workers: np.ndarray, given: Mapping[Start, Vector]) -> dict[str, Stack]:
+        """(S, dim) per name; a worker never seen has its start: zeros, or what ``given`` holds for it."""
         gathered = {}
-        for name, default in self._defaults.items():
-            like = given["global_params" if default == "zeros" else default]
+        for name, start in self._starts.items():
             rows = self._rows.get(name, {})
-            initial = torch.zeros_like(like) if default == "zeros" else like
+            initial = torch.zeros_like(given[Start.GLOBAL_PARAMS]) if start is Start.ZEROS else given[start]
+            device = initial.device
             stack = initial.expand(len(workers), -1)
             if any(worker in rows for worker in workers.tolist()):
                 initial = initial.to(self._device)
-                stack = torch.stack([rows.get(worker, initial) for worker in workers.tolist()]).to(like.device)
+                stack = torch.stack([rows.get(worker, initial) for worker in workers.tolist()]).to(device)
             gathered[name] = stack
         return gathered
 
     def scatter(self, workers: np.ndarray, values: Mapping[str, Stack]) -> None:
+        """Copy a row per worker and name."""
         for name, stack in values.items():
             rows = self._rows.setdefault(name, {})
             for worker, row in zip(workers.tolist(), stack.detach(), strict=True):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import BatchNorm, Features
-from fl_platform.models.network import Network, Weights
+from fl_platform.models.network import Network
 
 Arguments = ParamSpec("Arguments")
 
@@ -37,7 +37,7 @@ class Layer(NamedTuple):
 
 
 def logits_of(layers: list[Layer], weights: list[Tensor], statistics: list[Tensor], x: Tensor) -> Tensor:
-    """What ``Chain.logits`` runs."""
+    """The output of the layers in evaluation mode."""
     x = x.flatten(1)
     for layer in layers:
         if layer.kind == "linear":
@@ -59,7 +59,7 @@ def write_gradient(
     into: list[Tensor],
     statistics: list[Tensor] | None,
 ) -> Tensor:
-    """What ``Chain.gradient`` runs."""
+    """Write the gradient of the mean cross-entropy into ``into``; returns the loss, updates given statistics."""
     x = x.flatten(1)
     seen: list[Tensor] = []  # what each layer's gradient is taken at: its input, of a ReLU its output
     batch_means: list[Tensor] = []
@@ -107,20 +107,52 @@ def write_gradient(
     return loss  # type: ignore[no-any-return]
 
 
-def write_descent(
+class Cut(NamedTuple):
+    """How a flat vector is cut into tensors (``Layout`` as TorchScript takes it)."""
+
+    sizes: list[int]
+    shapes: list[list[int]]
+
+
+def views(flat: Tensor, cut: Cut) -> list[Tensor]:
+    """One view of the flat vector per tensor."""
+    pieces = flat.split_with_sizes(cut.sizes)
+    return [piece.view(shape) for piece, shape in zip(pieces, cut.shapes)]  # noqa: B905 - unknown to TorchScript
+
+
+def flat_logits(layers: list[Layer], cuts: tuple[Cut, Cut], params: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
+    """What ``Perceptron.logits`` runs."""
+    return logits_of(layers, views(params, cuts[0]), views(buffers, cuts[1]), x)
+
+
+def flat_gradient(
     layers: list[Layer],
+    cuts: tuple[Cut, Cut],
     params: Tensor,
-    weights: list[Tensor],
+    buffers: Tensor | None,
+    x: Tensor,
+    labels: Tensor,
+    gradient: Tensor,
+) -> Tensor:
+    """What ``Perceptron.gradient`` runs."""
+    statistics = None if buffers is None else views(buffers, cuts[1])
+    return write_gradient(layers, views(params, cuts[0]), x, labels, views(gradient, cuts[0]), statistics)
+
+
+def flat_descent(
+    layers: list[Layer],
+    cuts: tuple[Cut, Cut],
+    params: Tensor,
+    buffers: Tensor,
     batches: list[Tensor],
     labels: list[Tensor],
-    gradient: Tensor,
-    into: list[Tensor],
-    statistics: list[Tensor],
     rate: float,
 ) -> Tensor:
-    """What ``Chain.descend`` runs; ``weights`` and ``into`` are views of ``params`` and ``gradient``."""
+    """What ``Perceptron.descend`` runs."""
+    gradient = torch.empty_like(params)
+    weights, into, statistics = views(params, cuts[0]), views(gradient, cuts[0]), views(buffers, cuts[1])
     losses: list[Tensor] = []
-    for x, y in zip(batches, labels):  # noqa: B905 - TorchScript knows no strict
+    for x, y in zip(batches, labels):  # noqa: B905 - unknown to TorchScript
         losses.append(write_gradient(layers, weights, x, y, into, statistics))
         params.add_(gradient, alpha=-rate)
     return torch.stack(losses)
@@ -135,8 +167,8 @@ def scripted(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tenso
         return torch.jit.script(function)
 
 
-scripted_logits, scripted_gradient = scripted(logits_of), scripted(write_gradient)
-scripted_descent = scripted(write_descent)
+scripted_logits, scripted_gradient = scripted(flat_logits), scripted(flat_gradient)
+scripted_descent = scripted(flat_descent)
 
 
 def in_order(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -149,15 +181,17 @@ def in_order(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modu
         yield from in_order(child, f"{prefix}{name}.")
 
 
-class Chain:
-    """Cross-entropy of a network that is such a chain, with its gradient."""
+class Perceptron:
+    """Cross-entropy of a network of linear layers, ReLU and BatchNorm, as a function of its flat parameters."""
 
-    def __init__(self, layers: list[Layer]) -> None:
+    def __init__(self, layers: list[Layer], network: Network) -> None:
         self._layers = layers
+        cuts = [Cut(cut.sizes, [list(shape) for shape in cut.shapes]) for cut in (network.parameters, network.buffers)]
+        self._cuts = (cuts[0], cuts[1])
 
     @staticmethod
-    def of(network: Network) -> "Chain | None":
-        """None for any other network."""
+    def of(network: Network) -> "Perceptron | None":
+        """The network as a perceptron; None for any other network."""
         if type(network.module) is not nn.Sequential:
             return None
         named = list(in_order(network.module))
@@ -186,31 +220,23 @@ class Chain:
             elif not isinstance(module, nn.Flatten | nn.Identity | Features):
                 return None
         is_chain = layers and layers[0].kind == layers[-1].kind == "linear"
-        return Chain(layers) if is_chain else None
+        return Perceptron(layers, network) if is_chain else None
 
-    def logits(self, weights: Weights, statistics: Weights, x: Tensor) -> Tensor:
-        """Of a model that is evaluated; outside of autograd."""
+    def logits(self, params: Vector, buffers: Vector, x: Tensor) -> Tensor:
+        """The output of the model in evaluation mode; outside of autograd."""
         with torch.inference_mode():
-            return scripted_logits(self._layers, weights, statistics, x)
+            return scripted_logits(self._layers, self._cuts, params, buffers, x)
 
-    def gradient(
-        self, weights: Weights, x: Tensor, labels: Tensor, into: Weights, statistics: Weights | None
-    ) -> Tensor:
-        """Write the gradient of a batch's mean loss; returns the loss. Running statistics, if given, are updated."""
-        with torch.inference_mode():  # a microsecond a kernel less than no_grad
-            return scripted_gradient(self._layers, weights, x, labels, into, statistics)
+    def gradient(self, params: Vector, buffers: Vector | None, x: Tensor, labels: Tensor) -> tuple[Vector, Tensor]:
+        """The gradient of a batch's mean loss in training mode, and the loss; updates running statistics, if given."""
+        gradient = torch.empty_like(params)  # an ordinary tensor: algorithms may use it with autograd
+        with torch.inference_mode():  # a microsecond per operation less than no_grad
+            loss = scripted_gradient(self._layers, self._cuts, params, buffers, x, labels, gradient)
+        return gradient, loss
 
     def descend(
-        self,
-        params: Vector,
-        weights: Weights,
-        batches: list[Tensor],
-        labels: list[Tensor],
-        gradient: Vector,
-        into: Weights,
-        statistics: Weights,
-        rate: float,
+        self, params: Vector, buffers: Vector, batches: list[Tensor], labels: list[Tensor], rate: float
     ) -> Tensor:
-        """A step of SGD a batch, in place, with ``gradient`` as scratch and both vectors' views; returns the losses."""
+        """Take a step of SGD per batch, writing parameters and running statistics in place; returns the losses."""
         with torch.inference_mode():
-            return scripted_descent(self._layers, params, weights, batches, labels, gradient, into, statistics, rate)
+            return scripted_descent(self._layers, self._cuts, params, buffers, batches, labels, rate)

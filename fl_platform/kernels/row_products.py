@@ -1,69 +1,38 @@
-"""Inner products of some rows of a float32 matrix, and of a vector, with all its rows; on a CPU, compiled.
+"""Inner products of some rows of a matrix, and of a vector, with all its rows: the Gram entries of GradMA's memory.
 
-A BLAS copies both factors into a layout of its own first: for 12 rows by 100 that is most of its time. Here 4 by 3 rows
-at a time are multiplied where they lie, in pieces that stay in the cache.
+The compiled products serve wide float32 rows on a CPU; their plain twin is ``matrix_products``.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.kernels.worker_projection import Array, compiled, vectorised
-
-PIECE = 8192
-"""Coordinates whose products are summed in float32, eight sums side by side, before they are added in float64."""
+CHUNK = 8192
+"""Coordinates per matrix product: long enough for a fast product, short enough for float32 sums to lose little."""
+NARROW = 4096
+"""Segments up to this width are multiplied in float64: that is cheap, and anchors of small tensors are dependent."""
 
 
 def row_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: int) -> Tensor:
-    """(len(slots) + 1, len(rows)) in float64, over the coordinates from start to stop; last those of the vector."""
-    found = np.zeros((len(slots) + 1, len(rows)))
-    if found.size:
-        probes = np.append(slots.numpy(), -1)
-        _row_products(rows.numpy(), vector.reshape(1, -1).numpy(), probes, start, stop, found)
-    return torch.from_numpy(found)
+    """(len(slots) + 1, len(rows)) products over the coordinates from start to stop, in float64.
+
+    The first lines are those of ``rows[slots]``, the last is that of ``vector``.
+    """
+    if stop - start <= NARROW:
+        return matrix_products(rows, slots, vector, start, stop, torch.float64)
+    if rows.dtype == torch.float32 and rows.device.type == "cpu":
+        from fl_platform.kernels.compiled_products import compiled_row_products  # numba takes a second to import
+
+        return compiled_row_products(rows, slots, vector, start, stop)
+    return matrix_products(rows, slots, vector, start, stop, rows.dtype)
 
 
-@compiled
-def _row_products(rows: Array, vector: Array, probes: Array, start: int, stop: int, found: Array) -> None:
-    """Probe -1 is the vector. At the edges a row is multiplied again and the product not used."""
-    count, size = found.shape
-    for left in range(start, stop, PIECE):
-        right = min(left + PIECE, stop)
-        for j in range(0, size, 3):
-            x = rows[j, left:right]
-            y = rows[min(j + 1, size - 1), left:right]
-            z = rows[min(j + 2, size - 1), left:right]
-            for i in range(0, count, 4):
-                a = _probe(rows, vector, probes[i], left, right)
-                b = _probe(rows, vector, probes[min(i + 1, count - 1)], left, right)
-                c = _probe(rows, vector, probes[min(i + 2, count - 1)], left, right)
-                d = _probe(rows, vector, probes[min(i + 3, count - 1)], left, right)
-                products = _four_by_three(a, b, c, d, x, y, z)
-                for k in range(min(4, count - i)):
-                    for n in range(min(3, size - j)):
-                        found[i + k, j + n] += products[3 * k + n]
-
-
-@compiled
-def _probe(rows: Array, vector: Array, slot: int, left: int, right: int) -> Array:
-    return vector[0, left:right] if slot < 0 else rows[slot, left:right]
-
-
-@vectorised
-def _four_by_three(a: Array, b: Array, c: Array, d: Array, x: Array, y: Array, z: Array) -> tuple[float, ...]:
-    zero = a.dtype.type(0)
-    ax = ay = az = bx = by = bz = cx = cy = cz = dx = dy = dz = zero
-    for k in range(len(a)):
-        ax += a[k] * x[k]
-        ay += a[k] * y[k]
-        az += a[k] * z[k]
-        bx += b[k] * x[k]
-        by += b[k] * y[k]
-        bz += b[k] * z[k]
-        cx += c[k] * x[k]
-        cy += c[k] * y[k]
-        cz += c[k] * z[k]
-        dx += d[k] * x[k]
-        dy += d[k] * y[k]
-        dz += d[k] * z[k]
-    return ax, ay, az, bx, by, bz, cx, cy, cz, dx, dy, dz
+def matrix_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: int, dtype: torch.dtype) -> Tensor:
+    """``row_products`` by matrix products of type ``dtype``, summed over chunks in float64."""
+    slots = slots.to(rows.device)
+    total = torch.zeros(len(slots) + 1, len(rows), dtype=torch.float64, device=rows.device)
+    for left in range(start, stop, CHUNK):
+        columns = slice(left, min(left + CHUNK, stop))
+        chunk = rows[:, columns].to(dtype)
+        probes = torch.cat([chunk[slots], vector[columns].to(dtype).unsqueeze(0)])
+        total += probes @ chunk.mT
+    return total

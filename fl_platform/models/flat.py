@@ -1,7 +1,5 @@
-"""An nn.Module as one flat vector (d,), stacks of them (S, d), where each tensor sits, and memory to put them in."""
+"""An nn.Module as one flat vector (d,), stacks of them (S, d), and where each tensor sits."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -63,21 +61,6 @@ class Binding:
     def read(self) -> tuple[Vector, Vector]:
         """The bound parameters and buffers as flat copies."""
         return flatten([s[k] for s, k in self._parameter_slots]), flatten([s[k] for s, k in self._buffer_slots])
-
-
-class Scratch:
-    """Memory by name that stays in place from one use to the next: the system clears new memory page by page."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, Tensor] = {}
-
-    def take(self, name: str, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Room for a tensor; it holds anything, and the next to take this name overwrites it."""
-        size = math.prod(shape)
-        held = self._held.get(name)
-        if held is None or held.numel() < size:
-            held = self._held[name] = torch.empty(size, dtype=dtype, device=device)
-        return held[:size].view(*shape)
 
 
 def named_slots(module: nn.Module, kind: str) -> list[tuple[str, dict[str, Tensor], str]]:

@@ -11,7 +11,8 @@ from fl_platform.models.layers import Features, Pass, running
 def add_projection_head(module: nn.Module, shape: tuple[int, int, int], num_classes: int, width: int) -> None:
     """Put Linear(w, w) - ReLU - Linear(w, width) before a classifier of its own; its output is the representation.
 
-    The last linear layer makes room, w is the length of its input. Raises ValueError where it is not the classifier.
+    The head replaces the last linear layer; w is the length of its input. Raises ValueError where that layer is not
+    the classifier.
     """
     linear = [(path, child) for path, child in module.named_modules() if path and isinstance(child, nn.Linear)]
     if not linear:
@@ -29,7 +30,7 @@ def add_projection_head(module: nn.Module, shape: tuple[int, int, int], num_clas
     )
     module.set_submodule(path, nn.Sequential(head))
     if features_shape(module, shape) != (2, width):
-        raise ValueError(f"it does not call its last linear layer, {path}, on one vector an image")
+        raise ValueError(f"it does not call its last linear layer, {path}, on one vector per image")
 
 
 def features_shape(module: nn.Module, shape: tuple[int, int, int]) -> tuple[int, ...] | None:

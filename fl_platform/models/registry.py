@@ -10,11 +10,12 @@ from torch import nn
 
 from fl_platform.config.registry import MODELS, check_model_name
 from fl_platform.errors import UserError
-from fl_platform.models.head import add_projection_head
 from fl_platform.models.layers import Pass, adopt, running
 
 Shape = tuple[int, int, int]
 Builder = Callable[..., nn.Sequential]
+Adapt = Callable[[nn.Module, Shape, int], None]
+"""Changes a network in place for images of a shape and a number of classes; may raise ValueError("cannot ...")."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,12 @@ def build(
     width: int | None = None,
     options: Mapping[str, Any] | None = None,
     generator: torch.Generator | None = None,
-    projection_width: int | None = None,
+    adapt: Adapt | None = None,
 ) -> nn.Module:
-    """A freshly initialised network; PyTorch's default initialisation, drawn from ``generator`` alone.
+    """Return a freshly initialised network: PyTorch's default initialisation, drawn from ``generator`` alone.
 
-    ``projection_width`` asks for a projection head; the layers before it have the values they have without it.
+    ``adapt`` may change it before it is used; what it adds is drawn after the rest. Raises UserError for options that
+    do not apply, or a network that does not fit the data or cannot be adapted.
     """
     known: Architecture | None = MODELS.get(name) if name in MODELS else None
     if width is not None and not (known and known.has_width):
@@ -69,8 +71,11 @@ def build(
             check_model_name(name)
             module = imported(name, dict(options or {}))
         check_output(name, module, shape, num_classes)  # where lazy layers draw their values
-        if projection_width is not None:
-            give_head(name, module, shape, num_classes, projection_width)
+        if adapt is not None:
+            try:
+                adapt(module, shape, num_classes)
+            except ValueError as error:
+                raise UserError(f"model.name={name} {error}") from None
     if not known:
         check_draws(name, module, shape)
     return module
@@ -94,15 +99,6 @@ def imported(path: str, options: dict[str, Any]) -> nn.Module:
     except ValueError as error:
         raise UserError(f"model.name={path} cannot be trained by workers: {error}") from None
     return module
-
-
-def give_head(name: str, module: nn.Module, shape: Shape, num_classes: int, width: int) -> None:
-    try:
-        add_projection_head(module, shape, num_classes, width)
-    except ValueError as error:
-        raise UserError(
-            f"model.name={name} cannot be given a projection head (algorithm.projection_head=true): {error}"
-        ) from None
 
 
 def check_output(name: str, module: nn.Module, shape: Shape, num_classes: int) -> None:

@@ -70,29 +70,27 @@ def project(
     return Projection(vectors=torch.cat(pieces, dim=-1), **vars(solution))
 
 
-def project_stack(
-    columns: Tensor | Sequence[Tensor], *, segments: Segments | None = None, margin: float = 0.0
-) -> Projection:
+def project_stack(columns: Sequence[Tensor], *, segments: Segments | None = None, margin: float = 0.0) -> Projection:
     """Project S vectors with at most three anchors each, on their device and without waiting for an accelerator.
 
-    ``columns`` is (S, 1 + C, d), or 1 + C tensors (S, d): the vector, then its anchors.
-    Nothing is raised: ``residual`` stays large where a positive margin cannot be met.
+    ``columns`` are 1 + C tensors (S, d): the vector, then its anchors.
+    Nothing is raised for want of a solution: ``residual`` stays large where a positive margin cannot be met.
     """
-    columns = columns.unbind(1) if isinstance(columns, Tensor) else columns
+    segments = check_stack(columns, segments)
+    figures: dict[str, Any] = enumerate_gram(stack_gram(columns, segments), margin)
+    figures["multipliers"] = figures["multipliers"][..., : len(columns) - 1]
+    return Projection(vectors=combine(columns, figures["multipliers"], segments), **figures)
+
+
+def check_stack(columns: Sequence[Tensor], segments: Segments | None) -> Segments:
+    """Return the segments; raise UserError for more than three anchors or segments that do not cover the columns."""
     count = len(columns) - 1
     if not 0 <= count <= ANCHORS:
         raise UserError(f"{count} anchors given; project_stack takes at most {ANCHORS}, use project")
-    segments = check_segments(segments, columns[0].shape[-1])
-    if columns[0].device.type == "cpu":
-        from fl_platform.kernels.worker_projection import project_on_host  # its compiler is loaded where it is needed
-
-        return Projection(**project_on_host(columns, segments, margin))
-    figures: dict[str, Any] = enumerate_on_device(stack_gram(columns, segments), margin)
-    figures["multipliers"] = figures["multipliers"][..., :count]
-    return Projection(vectors=combine_on_device(columns, figures["multipliers"], segments), **figures)
+    return check_segments(segments, columns[0].shape[-1])
 
 
-def enumerate_on_device(gram: Tensor, margin: float) -> dict[str, Tensor]:
+def enumerate_gram(gram: Tensor, margin: float) -> dict[str, Tensor]:
     """The fields of a Solution for (..., 4, 4) inner products of a vector and three anchors."""
     dual = normalise(gram[..., 1:, 1:], gram[..., 0, 1:], gram[..., 0, 0], margin, 0.0)
     return report(dual, enumerate_supports(dual))
@@ -125,7 +123,7 @@ def stack_gram(columns: Sequence[Tensor], segments: Segments) -> Tensor:
     return gram.transpose(0, 1)
 
 
-def combine_on_device(columns: Sequence[Tensor], multipliers: Tensor, segments: Segments) -> Tensor:
+def combine(columns: Sequence[Tensor], multipliers: Tensor, segments: Segments) -> Tensor:
     """(S, d) vector + sum_k z_k anchor_k without reading a value; exactly the vector, even the sign of zeros, where
     every z_k is 0."""
     vector, *anchors = columns

@@ -13,7 +13,7 @@ from fl_platform.config.resolve import resolve
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
 from fl_platform.engines.cohort import train_cohort
-from fl_platform.federation import module
+from fl_platform.federation import round as round_module
 from fl_platform.federation.module import FederatedModule
 from fl_platform.models.network import Network
 from fl_platform.runs import metrics
@@ -37,7 +37,7 @@ def passes(monkeypatch):
         counted.append(result.gradient_passes)
         return result
 
-    monkeypatch.setattr(module, "train_cohort", counting)
+    monkeypatch.setattr(round_module, "train_cohort", counting)
     return counted
 
 

@@ -1,6 +1,6 @@
 """Federations of a tiny network or of quadratics, with the global model of every round and what workers sent."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import lightning as L
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fl_platform.algorithms import base
-from fl_platform.algorithms.base import Algorithm, LocalBatch
+from fl_platform.algorithms.base import Algorithm, LocalBatch, Start
 from fl_platform.config.schema import Config
 from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
@@ -62,7 +62,7 @@ class Trajectory(Finished):
 
     def table(self, name: str) -> Tensor:
         """(N, d) of what workers keep; those never seen have the default."""
-        given = {"global_params": self.module.global_params, "global_buffers": self.module.global_buffers}
+        given = {Start.GLOBAL_PARAMS: self.module.global_params, Start.GLOBAL_BUFFERS: self.module.global_buffers}
         return self.module.states.gather(np.arange(self.module.config.num_workers), given)[name]
 
     def logged(self, key: str) -> list[Any]:
@@ -109,21 +109,18 @@ class SeenRound:
 
 
 def watching(kind: type[Algorithm], **fields: Any) -> Any:
-    """An algorithm that behaves like ``kind`` and keeps what its hooks saw, with copies of what is written in place."""
+    """An algorithm that behaves like ``kind`` and keeps what its hooks saw; its own momentum it writes in place."""
 
     class Watching(kind):  # type: ignore[misc, valid-type]
         def local_direction(self, step: Any) -> Tensor:
             drift = step.params - step.global_params
             direction = super().local_direction(step)
-            self.steps.append(SeenStep(step.index, drift, step.gradient.clone(), direction.clone()))
+            self.steps.append(SeenStep(step.index, drift, step.gradient, direction))
             return direction
 
         def server_direction(self, updates: Any) -> Tensor:
-            before = updates.global_params.clone()
             direction = super().server_direction(updates)
-            sent = {name: stack.clone() for name, stack in updates.sent.items()}
-            kept = replace(updates, delta=updates.delta.clone(), sent=sent)
-            self.server_steps.append(SeenRound(kept, before, direction.clone()))
+            self.server_steps.append(SeenRound(updates, updates.global_params, direction.clone()))
             return direction
 
     algorithm = instantiate(Watching, fields)

@@ -11,7 +11,7 @@ from benchmarks.federation import LIGHTNING, WARM_UP, flop_per_sample, run, w1_w
 from benchmarks.layers import layer_bound
 from benchmarks.machine import description, memory_bytes, peak_bytes
 from benchmarks.memory_use import state_slots, tensors
-from fl_platform import qp
+from fl_platform.algorithms import gradma
 from fl_platform.data import datasets
 from fl_platform.errors import UserError
 
@@ -44,7 +44,7 @@ def test_parts_add_up_to_the_round(finished):
 
 
 def test_nothing_stays_wrapped(finished):
-    assert qp.project_stack is projection.project_stack
+    assert gradma.project_stack is projection.project_stack
     assert "draw" not in vars(finished.module.streams)
 
 
@@ -90,7 +90,7 @@ def test_the_server_that_is_timed_has_a_full_memory():
 
 
 def test_the_projection_that_is_timed_is_in_conflict():
-    found = qp.project_stack(projection.columns(1000))
+    found = projection.project_stack(projection.columns(1000))
     assert (found.active > 0).all()
     [entry] = projection.against_cvxpylayers(quick=True)
     assert entry.value.wall > 0  # it is 0 where cvxpylayers is the more accurate

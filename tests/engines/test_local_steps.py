@@ -5,8 +5,8 @@ import torch
 
 from fl_platform.algorithms.base import LocalStep
 from fl_platform.algorithms.fedavg import FedAvg
-from fl_platform.kernels import perceptron as chain_module
-from fl_platform.kernels.perceptron import Chain
+from fl_platform.kernels import perceptron
+from fl_platform.kernels.perceptron import Perceptron
 from tests.federations import make_config, train
 
 
@@ -19,14 +19,14 @@ class StepByStep(FedAvg):
 
 @pytest.fixture
 def descents(monkeypatch):
-    """How many batches each call of ``Chain.descend`` was given."""
-    seen, descend = [], Chain.descend
+    """How many batches each call of ``Perceptron.descend`` was given."""
+    seen, descend = [], Perceptron.descend
 
-    def counting(chain, params, weights, batches, *others):
+    def counting(kernel, params, buffers, batches, *others):
         seen.append(len(batches))
-        return descend(chain, params, weights, batches, *others)
+        return descend(kernel, params, buffers, batches, *others)
 
-    monkeypatch.setattr(Chain, "descend", counting)
+    monkeypatch.setattr(Perceptron, "descend", counting)
     return seen
 
 
@@ -54,7 +54,7 @@ def test_batches_of_different_lengths_are_not_padded(descents):
 
 def test_without_torchscript_the_same_steps_are_python(monkeypatch, descents):
     scripted = train(make_config("engine=loop"))
-    monkeypatch.setattr(chain_module, "scripted_descent", chain_module.write_descent)
+    monkeypatch.setattr(perceptron, "scripted_descent", perceptron.flat_descent)
     assert scripted.params.equal(train(make_config("engine=loop")).params)
     assert len(descents) == 18
 

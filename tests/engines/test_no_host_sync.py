@@ -11,10 +11,10 @@ from fl_platform.algorithms import base
 from fl_platform.algorithms.base import Algorithm, Federation, LocalStep
 from fl_platform.config.options import walk
 from fl_platform.data.images import Images
-from fl_platform.engines.cohort import Crew, train_cohort
+from fl_platform.engines.cohort import TrainingPool, train_cohort
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.stacked import StackedObjective
-from fl_platform.engines.training import Job, LocalResult, LocalTraining
+from fl_platform.engines.training import LocalResult, LocalTraining, LocalWork
 from fl_platform.federation.build import make_algorithm
 from tests.federations import make_config, make_module, synthetic_dataset
 
@@ -33,27 +33,21 @@ def train_without_values(algorithm: Algorithm | None, *words: str) -> LocalResul
         cohort_size=config.cohort_size, num_blocks=len(module.network.blocks), seed=0, device=META,
         dtype=torch.float32,
     )  # fmt: skip
-    algorithm.prepare(federation)
+    algorithm.start(federation)
     images = Images(module._sets[0], module.dataset, META, torch.float32)
     training = LocalTraining(
         StackedObjective, module.network, algorithm, images, module.streams, local_lr=0.1, local_steps=3, seed=0
     )
     workers = np.array([0, 4, 2])
     algorithm.begin_round(workers, 1)
-    given = {"global_params": params, "global_buffers": buffers, "initial_params": params, "initial_buffers": buffers}
-    state = {
-        name: (torch.zeros_like(params) if default == "zeros" else given[default]).expand(3, -1)
-        for name, default in algorithm.keeps.items()
-    }
-    job = Job(
+    lengths = {name: buffers if start.is_buffers else params for name, start in algorithm.keeps.items()}
+    state = {name: torch.zeros_like(like).expand(3, -1) for name, like in lengths.items()}
+    work = LocalWork(
         round=1, workers=workers, plan=module.streams.draw(workers, 3), global_params=params, global_buffers=buffers,
         buffers=buffers, relative_sizes=params.new_ones(3), state=state,
     )  # fmt: skip
-    widths = {
-        name: len(buffers if algorithm.keeps.get(name, "").endswith("buffers") else params)
-        for name in {*algorithm.keeps, *algorithm.sends}
-    }
-    return train_cohort(Crew([training]), job, widths, None, Ranks(0, 1))
+    widths = {name: len(lengths.get(name, params)) for name in {*algorithm.keeps, *algorithm.sends}}
+    return train_cohort(TrainingPool([training]), work, widths, None, Ranks(0, 1))
 
 
 METHODS = sorted(base.names())

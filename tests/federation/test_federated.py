@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fl_platform.algorithms.base import Start
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.federation.build import build, make_algorithm
@@ -185,7 +186,7 @@ def statistics_after(mode, rounds):
     config = make_config(f"buffers={mode}", f"num_rounds={rounds}", "cohort_size=6", "batch_size=64", "local_lr=1e-30")
     module = train(config).module
     order = np.arange(len(SIZES))
-    given = {"global_params": module.global_params, "global_buffers": module.global_buffers}
+    given = {Start.GLOBAL_PARAMS: module.global_params, Start.GLOBAL_BUFFERS: module.global_buffers}
     kept = module.states.gather(order, given).get("running_statistics")
     return module.global_buffers, kept, module.network.initial_buffers.double()
 

@@ -6,11 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fl_platform.algorithms.base import Start
 from fl_platform.federation.state import WorkerStates
 
 CPU = torch.device("cpu")
-GIVEN = {"global_params": torch.arange(4.0), "global_buffers": torch.tensor([7.0, 8.0])}
-DEFAULTS = {"control": "zeros", "last": "global_params", "statistics": "global_buffers"}
+GIVEN = {Start.GLOBAL_PARAMS: torch.arange(4.0), Start.GLOBAL_BUFFERS: torch.tensor([7.0, 8.0])}
+STARTS = {"control": Start.ZEROS, "last": Start.GLOBAL_PARAMS, "statistics": Start.GLOBAL_BUFFERS}
 
 
 def rows(workers, width, scale=1.0):
@@ -18,15 +19,15 @@ def rows(workers, width, scale=1.0):
 
 
 def test_a_worker_never_seen_has_the_default():
-    gathered = WorkerStates(DEFAULTS, CPU).gather(np.array([3, 1]), GIVEN)
+    gathered = WorkerStates(STARTS, CPU).gather(np.array([3, 1]), GIVEN)
     assert torch.equal(gathered["control"], torch.zeros(2, 4))
-    assert torch.equal(gathered["last"], GIVEN["global_params"].expand(2, 4))
-    assert torch.equal(gathered["statistics"], GIVEN["global_buffers"].expand(2, 2))
+    assert torch.equal(gathered["last"], GIVEN[Start.GLOBAL_PARAMS].expand(2, 4))
+    assert torch.equal(gathered["statistics"], GIVEN[Start.GLOBAL_BUFFERS].expand(2, 2))
 
 
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6, unique=True), min_size=1, max_size=8))
 def test_what_was_scattered_last_is_gathered(cohorts):
-    states = WorkerStates({"last": "global_params"}, CPU)
+    states = WorkerStates({"last": Start.GLOBAL_PARAMS}, CPU)
     reference: dict[int, float] = {}
     for number, cohort in enumerate(cohorts, 1):
         states.scatter(np.array(cohort), {"last": rows(cohort, 4, number)})
@@ -34,12 +35,12 @@ def test_what_was_scattered_last_is_gathered(cohorts):
     everyone = np.arange(31)
     gathered = states.gather(everyone, GIVEN)["last"]
     for worker in everyone:
-        expected = torch.full((4,), reference[worker]) if worker in reference else GIVEN["global_params"]
+        expected = torch.full((4,), reference[worker]) if worker in reference else GIVEN[Start.GLOBAL_PARAMS]
         assert torch.equal(gathered[worker], expected)
 
 
 def test_memory_grows_with_the_workers_seen_and_is_saved_without_a_copy():
-    states = WorkerStates({"last": "global_params"}, CPU)
+    states = WorkerStates({"last": Start.GLOBAL_PARAMS}, CPU)
     assert states.state_dict() == {}
     for seen in range(1, 40):
         states.scatter(np.array([10**6 * seen]), {"last": rows([seen], 4)})
@@ -57,7 +58,7 @@ def test_nothing_kept_costs_nothing():
 
 
 def test_what_is_gathered_and_scattered_is_a_copy():
-    states = WorkerStates({"last": "global_params"}, CPU)
+    states = WorkerStates({"last": Start.GLOBAL_PARAMS}, CPU)
     source = rows([1, 2], 4)
     states.scatter(np.array([1, 2]), {"last": source})
     source.zero_()
@@ -68,12 +69,12 @@ def test_what_is_gathered_and_scattered_is_a_copy():
 
 
 def test_a_round_trip_through_a_file_is_exact(tmp_path):
-    states = WorkerStates(DEFAULTS, CPU)
+    states = WorkerStates(STARTS, CPU)
     workers = np.array([5, 2, 9])
     values = {"control": torch.randn(3, 4), "last": torch.randn(3, 4), "statistics": torch.randn(3, 2)}
     states.scatter(workers, values)
     torch.save(states.state_dict(), tmp_path / "states.pt")
-    restored = WorkerStates(DEFAULTS, CPU)
+    restored = WorkerStates(STARTS, CPU)
     restored.load_state_dict(torch.load(tmp_path / "states.pt", weights_only=True))
     for name, stack in restored.gather(workers, GIVEN).items():
         assert torch.equal(stack, values[name])
@@ -85,7 +86,7 @@ def test_a_round_trip_through_a_file_is_exact(tmp_path):
 
 def test_state_lives_on_the_device_asked_for():
     """meta stands for another device: rows go there and only there."""
-    states = WorkerStates({"last": "global_params"}, torch.device("meta"))
+    states = WorkerStates({"last": Start.GLOBAL_PARAMS}, torch.device("meta"))
     states.scatter(np.array([1]), {"last": rows([1], 4)})
     assert states._rows["last"][1].device.type == "meta"
     with pytest.raises(NotImplementedError, match="meta tensor"):  # and back again needs its values

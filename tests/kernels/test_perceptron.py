@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fl_platform.kernels import perceptron as chain_module
-from fl_platform.kernels.perceptron import Chain
+from fl_platform.kernels import perceptron
+from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models import registry
 from fl_platform.models.layers import Dropout, Pass
 from fl_platform.models.network import Network
@@ -19,10 +19,10 @@ def mlp(norm: str, dtype: torch.dtype) -> Network:
 @pytest.fixture(params=["TorchScript", "Python"])
 def runs_as(request, monkeypatch):
     if request.param == "Python":
-        monkeypatch.setattr(chain_module, "scripted_logits", chain_module.logits_of)
-        monkeypatch.setattr(chain_module, "scripted_gradient", chain_module.write_gradient)
+        monkeypatch.setattr(perceptron, "scripted_logits", perceptron.flat_logits)
+        monkeypatch.setattr(perceptron, "scripted_gradient", perceptron.flat_gradient)
     else:
-        assert isinstance(chain_module.scripted_gradient, torch.jit.ScriptFunction)
+        assert isinstance(perceptron.scripted_gradient, torch.jit.ScriptFunction)
     return request.param
 
 
@@ -32,8 +32,8 @@ def runs_as(request, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates_statistics, samples, dtype):
     network, draw = mlp(norm, dtype), torch.Generator().manual_seed(5)
-    chain = Chain.of(network)
-    assert chain is not None
+    kernel = Perceptron.of(network)
+    assert kernel is not None
     flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw, dtype=dtype)
     x = torch.randn(samples, 1, 6, 5, generator=draw, dtype=dtype)
     labels = torch.randint(0, 4, (samples,), generator=draw)
@@ -46,14 +46,8 @@ def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates
     )
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(expected_loss, leaves)])
 
-    found = torch.full_like(flat, torch.nan)
-    loss = chain.gradient(
-        network.parameters.views(flat),
-        x,
-        labels,
-        into=network.parameters.views(found),
-        statistics=network.buffers.views(buffers) if updates_statistics else None,
-    )
+    found, loss = kernel.gradient(flat, buffers if updates_statistics else None, x, labels)
+    assert not found.is_inference()
     assert torch.equal(found, expected)
     assert torch.equal(loss, expected_loss.detach())
     assert torch.equal(buffers, expected_buffers)
@@ -63,15 +57,15 @@ def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates
 @pytest.mark.parametrize("norm", ["batch", "none"])
 def test_an_evaluated_model_has_the_bits_of_its_modules(runs_as, norm):
     network, draw = mlp(norm, torch.float32), torch.Generator().manual_seed(5)
-    chain = Chain.of(network)
-    assert chain is not None
+    kernel = Perceptron.of(network)
+    assert kernel is not None
     flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw)
     buffers = network.initial_buffers + torch.rand(network.buffers.dim, generator=draw)
     x = torch.randn(9, 1, 6, 5, generator=draw)
     weights, before = network.parameters.views(flat), x.clone()
     expected = network.single(weights, buffers, x, Pass(train=False)).logits
     with torch.no_grad():
-        assert torch.equal(chain.logits(weights, network.buffers.views(buffers), x), expected)
+        assert torch.equal(kernel.logits(flat, buffers, x), expected)
     assert torch.equal(x, before)
 
 
@@ -88,16 +82,16 @@ def test_an_evaluated_model_has_the_bits_of_its_modules(runs_as, norm):
     ids=["convolution", "no bias", "dropout", "tanh", "ends in relu", "group norm"],
 )
 def test_other_networks_are_left_to_autograd(module):
-    assert Chain.of(Network(module)) is None
+    assert Perceptron.of(Network(module)) is None
 
 
 def test_a_shared_relu_stands_at_each_of_its_places_and_a_shared_linear_layer_is_left_to_autograd():
     relu, middle = nn.ReLU(), nn.Linear(4, 4)
     shared_relu = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3))
-    chain = Chain.of(Network(shared_relu))
-    assert chain is not None
-    assert [layer.kind for layer in chain._layers] == ["linear", "relu", "linear", "relu", "linear"]
-    assert Chain.of(Network(nn.Sequential(nn.Flatten(), middle, nn.ReLU(), middle, nn.Linear(4, 3)))) is None
+    kernel = Perceptron.of(Network(shared_relu))
+    assert kernel is not None
+    assert [layer.kind for layer in kernel._layers] == ["linear", "relu", "linear", "relu", "linear"]
+    assert Perceptron.of(Network(nn.Sequential(nn.Flatten(), middle, nn.ReLU(), middle, nn.Linear(4, 3)))) is None
 
 
 def test_a_perceptron_within_a_module_of_its_own_is_left_to_autograd():
@@ -109,5 +103,5 @@ def test_a_perceptron_within_a_module_of_its_own_is_left_to_autograd():
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(self.layer(x.flatten(1)))
 
-    assert Chain.of(Network(Twice())) is None
-    assert Chain.of(Network(nn.Sequential(nn.Flatten(), Twice()))) is None
+    assert Perceptron.of(Network(Twice())) is None
+    assert Perceptron.of(Network(nn.Sequential(nn.Flatten(), Twice()))) is None

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from fl_platform.kernels.row_products import PIECE, row_products
+from fl_platform.kernels.compiled_products import PIECE
+from fl_platform.kernels.compiled_products import compiled_row_products as row_products
+from fl_platform.kernels.row_products import NARROW, matrix_products
+from fl_platform.kernels.row_products import row_products as dispatched
 
 
 def matrix(rows: int, width: int) -> torch.Tensor:
@@ -44,6 +47,20 @@ def test_what_is_not_a_number_stays_in_its_row():
     found = row_products(rows, torch.tensor([0, 2]), rows[1], 0, 50)
     assert found[1].isnan().all()
     assert found[[0, 2]].isnan().sum(0).tolist() == [0, 0, 2, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [NARROW, NARROW + 1])
+def test_narrow_rows_are_multiplied_in_float64_and_wide_float32_ones_by_the_compiled_twin(dtype, width):
+    rows, slots = matrix(6, width + 10).to(dtype), torch.tensor([5, 1])
+    vector, span = rows[2].neg(), (3, 3 + width)
+    found = dispatched(rows, slots, vector, *span)
+    assert torch.equal(found, matrix_products(rows, slots, vector, *span, torch.float64)) == (
+        width == NARROW or dtype == torch.float64
+    )
+    torch.testing.assert_close(found, matrix_products(rows, slots, vector, *span, dtype), rtol=1e-5, atol=1e-2)
+    if width > NARROW and dtype == torch.float32:
+        assert torch.equal(found, row_products(rows, slots, vector, *span))
 
 
 def test_no_rows_have_no_products():

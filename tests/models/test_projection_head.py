@@ -1,12 +1,16 @@
 """The projection head of MOON's authors: what it adds to a network, and where it cannot be had."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from fl_platform import models
+from fl_platform.algorithms.moon import Moon
 from fl_platform.errors import UserError
 from fl_platform.models import vgg11
+from fl_platform.models.head import add_projection_head
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network, Output
 
@@ -24,7 +28,8 @@ def small(name: str, projection_width: int | None, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(vgg11, "GROUPS", tuple(tuple(4 for _ in group) for group in vgg11.GROUPS))
     width = 4 if name == "resnet20" else None
     generator = torch.Generator().manual_seed(3)
-    built = models.build(name, SMALL[name], 10, width=width, generator=generator, projection_width=projection_width)
+    adapt = None if projection_width is None else partial(add_projection_head, width=projection_width)
+    built = models.build(name, SMALL[name], 10, width=width, generator=generator, adapt=adapt)
     return Network(built.double())
 
 
@@ -48,7 +53,7 @@ def pixels(name: str) -> torch.Tensor:
     ],
 )
 def test_the_head_is_two_linear_layers_before_the_classifier(name, shape, classes, width, features, without):
-    network = Network(models.build(name, shape, classes, width=width, projection_width=256))
+    network = Network(models.build(name, shape, classes, width=width, adapt=partial(add_projection_head, width=256)))
     tail = dict(list(zip(network.parameters.names, network.parameters.shapes, strict=True))[-6:])
     assert tail == {
         "output.hidden.weight": (features, features),
@@ -106,8 +111,8 @@ def test_a_stack_of_networks_with_a_head_equals_one_after_another(name, monkeypa
         ("Convolutional", "no layer inside it is an nn.Linear"),
         ("IsLinear", "no layer inside it is an nn.Linear"),
         ("ConvolutionLast", "its last linear layer, rows, gives 8 numbers, not the logits"),
-        ("ReadsWeight", "it does not call its last linear layer, output, on one vector an image"),
-        ("PositionsVote", "it does not call its last linear layer, output, on one vector an image"),
+        ("ReadsWeight", "it does not call its last linear layer, output, on one vector per image"),
+        ("PositionsVote", "it does not call its last linear layer, output, on one vector per image"),
     ],
 )
 def test_a_module_without_a_place_for_the_head_is_refused(name, reason):
@@ -116,4 +121,4 @@ def test_a_module_without_a_place_for_the_head_is_refused(name, reason):
         rf"model\.name={OWN}{name} cannot be given a projection head \(algorithm\.projection_head=true\): {reason}$"
     )
     with pytest.raises(UserError, match=refusal):
-        models.build(OWN + name, (1, 8, 8), 10, projection_width=256)
+        models.build(OWN + name, (1, 8, 8), 10, adapt=Moon(projection_head=True).adapt_network)

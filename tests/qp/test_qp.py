@@ -11,9 +11,8 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from fl_platform.errors import UserError
-from fl_platform.kernels.worker_projection import enumerate_on_host
 from fl_platform.qp import QPError, project, project_stack, solve
-from fl_platform.qp.projection import combine_on_device, enumerate_on_device, stack_gram
+from fl_platform.qp.projection import combine
 
 KINDS = ("random", "duplicate", "opposite", "zero", "collinear", "nearly_parallel", "scales", "grid")
 
@@ -139,29 +138,13 @@ def test_three_anchors_enumerated_equal_the_active_set(problem):
     assert_close(stack.vectors[0], project(vector, padded).vectors, vector, 1e-6)
 
 
-@given(small_problems, st.sampled_from([0.0, 0.1]))
-@settings(max_examples=100, deadline=None)
-def test_floats_on_the_host_equal_tensors_on_a_device(problem, margin):
-    vector, anchors = problem
-    gram = stack_gram([vector[None], *(anchor[None] for anchor in anchors)], [(0, len(vector))])
-    host, device = enumerate_on_host(gram, margin), enumerate_on_device(gram, margin)
-    if float(device["residual"]) > 1e-9:  # no vector meets the margin: any least bad support will do
-        assert float(host["residual"]) > 1e-9
-        return
-    columns = torch.cat([anchors, torch.zeros(3 - len(anchors), len(vector), dtype=torch.float64)])
-    corrections = [figures["multipliers"][0, 0] @ columns for figures in (host, device)]
-    assert_close(*corrections, vector, 1e-6)
-    assert float(host["residual"]) <= 1e-7
-    torch.testing.assert_close(host["norm_ratio"].square(), device["norm_ratio"].square(), rtol=0, atol=1e-6)
-
-
 @given(st.integers(1, 4), st.integers(0, 3), seeds)
 @settings(max_examples=40, deadline=None)
 def test_a_stack_equals_its_problems_one_by_one(rows, count, seed):
     generator = torch.Generator().manual_seed(seed)
     columns = torch.randn(rows, 1 + count, 11, generator=generator)
     segments = [(0, 3), (3, 4), (4, 11)]
-    together = project_stack(columns, segments=segments)
+    together = project_stack(columns.unbind(1), segments=segments)
     listed = project_stack([column.contiguous() for column in columns.unbind(1)], segments=segments)
     assert torch.equal(together.vectors, listed.vectors)
     turned = project_stack([column.T.contiguous().T for column in columns.unbind(1)], segments=segments)
@@ -176,7 +159,7 @@ def test_a_stack_equals_its_problems_one_by_one(rows, count, seed):
 def test_a_stack_is_projected_without_reading_a_value():
     """Meta tensors have no values: any wait for the device or branch on data would fail."""
     columns = torch.empty(4, 4, 100, device="meta")
-    result = project_stack(columns, segments=[(0, 40), (40, 100)], margin=0.1)
+    result = project_stack(columns.unbind(1), segments=[(0, 40), (40, 100)], margin=0.1)
     assert result.vectors.shape == (4, 100)
     assert result.residual.shape == result.active.shape == result.norm_ratio.shape == (4, 2)
 
@@ -197,7 +180,7 @@ def test_segments_imply_the_whole(problem):
 def test_a_vector_that_agrees_comes_back_with_the_same_bits():
     vector = torch.tensor([[1.0, -0.0, 0.1]])
     anchors = torch.tensor([[[1.0, 5.0, 0.0], [0.0, -7.0, 3.0], [1.0, 1.0, 1.0]]])
-    for result in (project(vector, anchors), project_stack(torch.cat([vector.unsqueeze(1), anchors], dim=1))):
+    for result in (project(vector, anchors), project_stack([vector, *anchors.unbind(1)])):
         assert torch.equal(result.vectors, vector)
         assert torch.equal(result.vectors.signbit(), vector.signbit())
         assert not result.multipliers.any()
@@ -238,12 +221,12 @@ def test_anchors_near_the_smallest_float_do_not_overflow():
     vector, other = torch.randn(2, 1, 12, generator=generator)
     tiny = -1e-42 * vector + 1e-43 * other  # denormal in float32
     columns = [vector, tiny, other - vector]
-    on_host = project_stack(columns)
-    assert on_host.multipliers.max() > torch.finfo(torch.float32).max
+    stack = project_stack(columns)
+    assert stack.multipliers.max() > torch.finfo(torch.float32).max
     anchors = torch.stack(columns[1:], 1)
     expected = project(vector.double(), anchors.double()).vectors
-    on_device = combine_on_device(columns, on_host.multipliers, [(0, 12)])
-    for found in (on_host.vectors, on_device, project(vector, anchors).vectors):
+    combined = combine(columns, stack.multipliers, [(0, 12)])
+    for found in (stack.vectors, combined, project(vector, anchors).vectors):
         torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -271,13 +254,13 @@ def test_bad_numbers_are_not_hidden(bad, count, where):
     columns[0, 0 if where == "vector" else 2, 1] = bad
     assert not project(columns[0, 0], columns[0, 1:]).vectors.isfinite().all()
     if count <= 3:
-        assert not project_stack(columns).vectors.isfinite().all()
+        assert not project_stack(columns.unbind(1)).vectors.isfinite().all()
 
 
 def test_a_bad_segment_leaves_the_others_alone():
     columns = torch.randn(2, 3, 6)
     columns[0, 1, 0] = math.nan
-    result = project_stack(columns, segments=[(0, 3), (3, 6)]).vectors
+    result = project_stack(columns.unbind(1), segments=[(0, 3), (3, 6)]).vectors
     assert result[0, :3].isnan().all()
     assert result[0, 3:].isfinite().all()
     assert result[1].isfinite().all()
@@ -335,4 +318,4 @@ def test_bad_shapes_are_named():
     with pytest.raises(UserError, match=r"\(2, 3\) do not fit a vector of shape \(4,\)"):
         project(torch.ones(4), torch.ones(2, 3))
     with pytest.raises(UserError, match="4 anchors given"):
-        project_stack(torch.ones(1, 5, 4))
+        project_stack([torch.ones(1, 4)] * 5)

@@ -8,7 +8,7 @@ from typing import Any
 
 PLACES = {
     "local steps": ("engines/training.py", "train"),
-    "server step": ("federation/module.py", "_server_step"),
+    "server step": ("federation/round.py", "server_step"),
     "evaluation": ("federation/module.py", "evaluate"),
     "row file": ("federation/progress.py", "on_validation_end"),
     "W&B logging": ("loggers/wandb.py", "log_metrics"),

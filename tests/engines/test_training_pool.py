@@ -18,7 +18,7 @@ def test_threads_change_no_bit(name, model):
     words = [f"algorithm.name={name}", f"model.name={model}", "engine=loop", "precision=float32", "num_rounds=2"]
     dataset = IMAGES if model == "lenet5" else None
     one, three = (train(make_config(*words, f"threads={number}"), dataset=dataset) for number in (1, 3))
-    assert (one.module.crew.size, three.module.crew.size) == (1, 3)
+    assert (one.module.threads.size, three.module.threads.size) == (1, 3)
     assert torch.equal(one.params, three.params)
     assert torch.equal(one.module.global_buffers, three.module.global_buffers)
     assert one.figures() == three.figures()
@@ -28,7 +28,7 @@ def test_kernels_have_the_threads_where_workers_are_stacked():
     before = torch.get_num_threads()
     try:
         finished = train(make_config("engine=stacked", "threads=2"))
-        assert (finished.module.crew.size, torch.get_num_threads()) == (1, 2)
+        assert (finished.module.threads.size, torch.get_num_threads()) == (1, 2)
     finally:
         torch.set_num_threads(before)
 
@@ -46,7 +46,7 @@ def test_workers_are_trained_on_other_threads_at_the_same_time():
     config = make_config("algorithm.name=gradma", "engine=loop", "threads=2", "cohort_size=4", "num_rounds=1")
     train(config, algorithm=Meeting(memory_size=5))
     assert len(seen) == 2
-    assert all(name.startswith("crew") for name in seen)
+    assert all(name.startswith("training") for name in seen)
 
 
 def test_an_error_in_a_worker_ends_the_run_and_is_not_lost():

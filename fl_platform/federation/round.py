@@ -1,0 +1,194 @@
+"""One federated round: the body of Algorithm 1 of the GradMA paper, with the rules of every method behind hooks."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_platform.algorithms.base import Algorithm, Start, Updates
+from fl_platform.config.schema import Config
+from fl_platform.data.streams import BatchStreams
+from fl_platform.engines.cohort import TrainingPool, train_cohort
+from fl_platform.engines.ranks import Ranks
+from fl_platform.engines.training import LocalResult, LocalWork
+from fl_platform.federation.faults import finite_rows, inject_faults
+from fl_platform.federation.pool import Cohort, WorkerPool
+from fl_platform.federation.state import WorkerStates
+from fl_platform.models.flat import Vector
+from fl_platform.runs import metrics
+
+RUNNING_STATISTICS = "running_statistics"
+"""The state of workers that keep their own (``buffers=local``)."""
+
+
+class Model(NamedTuple):
+    """A global model. A round makes a new one and leaves the tensors of the old one as they are."""
+
+    params: Vector
+    buffers: Vector
+
+
+@dataclass(frozen=True)
+class Server:
+    """What stays the same object from round to round."""
+
+    config: Config
+    algorithm: Algorithm
+    pool: WorkerPool
+    streams: BatchStreams
+    sizes: np.ndarray  # samples of every worker
+    states: WorkerStates
+    threads: TrainingPool
+    chunk: int | None  # workers trained at a time; None for all
+    initial: Model  # x_0
+    ranks: Ranks
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round leaves."""
+
+    model: Model
+    figures: dict[str, Any]  # logged
+    num_bytes: int  # sent to and by workers
+    is_diverged: bool = False
+
+
+def federated_round(server: Server, model: Model, round: int) -> Round:
+    """Carry out one round and return the new global model, with the figures to log.
+
+    Algorithm 1 of the paper                                                  here
+      8  the server samples S_t and transmits x_t                             pool.sample
+      9  counter, D, buf, new_buf <- mem_red(m, S_t, counter, D, ...)         algorithm.begin_round
+     12  x_{t+1}^(i) = Worker_Update(x_t^(i), x_t, eta_l, I) for i in S_t     local_work
+     13  each worker sends d^(i) = x_t - x_{t+1}^(i)                          receive (with faults, if any)
+     16  D, x_{t+1}, m~_{t+1} = Server_Update([d^(i)], m~_t, D, eta_g, ...)   aggregate, server_step
+
+    A round to which nobody reports changes nothing; one whose mean update is not finite is not applied.
+    """
+    cohort = server.pool.sample(round)
+    figures, num_bytes = cohort_figures(cohort, round), bytes_sent(server, model, cohort)
+    if len(cohort.reporting) == 0:
+        return Round(model, figures, num_bytes)
+    server.algorithm.begin_round(cohort.reporting, round)
+    result = local_work(server, model, cohort.reporting, round)
+    result = receive(server, result, round, figures)
+    if len(result.workers) == 0:
+        return Round(model, figures, num_bytes)
+    updates = aggregate(server, model, result, round)
+    figures |= update_figures(updates, result)
+    if not math.isfinite(figures[metrics.UPDATE_NORM]):
+        return Round(model, figures, num_bytes, is_diverged=True)
+    model = server_step(server, model, updates, result)
+    keep_states(server, result)
+    figures |= server.algorithm.diagnostics()
+    return Round(model, figures, num_bytes, is_diverged=not bool(torch.isfinite(model.params.sum())))
+
+
+def cohort_figures(cohort: Cohort, round: int) -> dict[str, Any]:
+    """Who takes part."""
+    return {
+        metrics.ROUND: round,
+        metrics.COHORT_SIZE: len(cohort.reporting),
+        metrics.COHORT: cohort.reporting.tolist(),
+    }
+
+
+def bytes_sent(server: Server, model: Model, cohort: Cohort) -> int:
+    """Models down to every sampled worker, updates up from those that report; statistics travel when averaged."""
+    vector, statistics = (tensor.numel() * tensor.element_size() for tensor in model)
+    if server.config.buffers != "average":
+        statistics = 0
+    down, up = server.algorithm.downloads, server.algorithm.uploads
+    return len(cohort.sampled) * (down * vector + statistics) + len(cohort.reporting) * (up * vector + statistics)
+
+
+def local_work(server: Server, model: Model, workers: np.ndarray, round: int) -> LocalResult:
+    """Train the workers from the global model, each with its next batches and what it kept."""
+    starts = {
+        Start.GLOBAL_PARAMS: model.params,
+        Start.GLOBAL_BUFFERS: model.buffers,
+        Start.INITIAL_PARAMS: server.initial.params,
+        Start.INITIAL_BUFFERS: server.initial.buffers,
+    }
+    state = server.states.gather(workers, starts)
+    relative_sizes = server.sizes[workers] * len(server.sizes) / server.sizes.sum()
+    work = LocalWork(
+        round=round,
+        workers=workers,
+        plan=server.streams.draw(workers, server.config.local_steps),
+        global_params=model.params,
+        global_buffers=model.buffers,
+        buffers=state.pop(RUNNING_STATISTICS, model.buffers),
+        relative_sizes=torch.from_numpy(relative_sizes).to(model.params),
+        state=state,
+    )
+    keeps = server.algorithm.keeps
+    widths = {
+        name: len(model.buffers if name in keeps and keeps[name].is_buffers else model.params)
+        for name in sorted({*keeps, *server.algorithm.sends})
+    }
+    return train_cohort(server.threads, work, widths, server.chunk, server.ranks)
+
+
+def receive(server: Server, result: LocalResult, round: int, figures: dict[str, Any]) -> LocalResult:
+    """What arrives at the server: with the configured faults, and without workers it rejects; both are counted."""
+    faults = server.config.faults
+    if faults.kind != "none":
+        result, figures[metrics.FAULTY_WORKERS] = inject_faults(result, faults, server.config.seed, round)
+    if faults.reject_nonfinite:
+        rows = finite_rows(result)
+        figures[metrics.REJECTED_WORKERS] = len(result.workers) - len(rows)
+        result = result.only(rows)
+    return result
+
+
+def aggregate(server: Server, model: Model, result: LocalResult, round: int) -> Updates:
+    """The updates with their weights in an average: 1/S each, or by the workers' samples."""
+    sizes = torch.from_numpy(server.sizes[result.workers]).to(model.params)
+    if server.config.aggregation == "uniform":
+        weights = torch.full_like(sizes, 1 / len(sizes))
+        population_weights = torch.full_like(sizes, 1 / len(server.sizes))
+    else:
+        weights, population_weights = sizes / sizes.sum(), sizes / int(server.sizes.sum())
+    return Updates(
+        round=round,
+        workers=result.workers,
+        delta=result.delta,
+        weights=weights,
+        population_weights=population_weights,
+        sent={name: result.outcome[name] for name in server.algorithm.sends},
+        global_params=model.params,
+    )
+
+
+def update_figures(updates: Updates, result: LocalResult) -> dict[str, Any]:
+    """Loss, length of the mean update, and what worker hooks recorded."""
+    return {
+        metrics.TRAIN_LOSS: float(result.loss.mean()),
+        metrics.UPDATE_NORM: norm(updates.mean_delta),
+        **result.records.reduced(),
+    }
+
+
+def norm(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector))
+
+
+def server_step(server: Server, model: Model, updates: Updates, result: LocalResult) -> Model:
+    """x_{t+1} = x_t - server_lr * direction; running statistics are averaged unless they stay on the server."""
+    direction = server.algorithm.server_direction(updates)
+    params = torch.sub(model.params, direction, alpha=server.config.server_lr)
+    buffers = model.buffers if server.config.buffers == "server" else updates.average(result.buffers)
+    return Model(params, buffers)
+
+
+def keep_states(server: Server, result: LocalResult) -> None:
+    """Store what the workers keep for their next round."""
+    kept = {name: result.outcome[name] for name in server.algorithm.keeps}
+    if server.config.buffers == "local":
+        kept[RUNNING_STATISTICS] = result.buffers
+    server.states.scatter(result.workers, kept)
