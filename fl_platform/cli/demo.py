@@ -19,7 +19,7 @@ def main(words: list[str]) -> int:
     parser.parse_args(words)
     if not SWEEP.is_file():
         raise UserError(f"demo needs {SWEEP}: run it in a checkout of the platform")
-    code = sweep.main(["run", str(SWEEP), "--in-process", "--workers", "2", f"output.dir={OUTPUT}"])
+    code = sweep.main(["run", str(SWEEP), "--in-process", "--jobs", "2", f"output.dir={OUTPUT}"])
     if code:
         return code
     code = report.main([REPORT.name, "--html"])

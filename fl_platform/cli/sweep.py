@@ -4,7 +4,7 @@ import argparse
 import sqlite3
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fl_platform.cli.parser import Parser
 from fl_platform.errors import UserError, sentence
@@ -72,11 +72,12 @@ def target_options(parser: argparse.ArgumentParser) -> None:
 def run_options(parser: argparse.ArgumentParser) -> None:
     target_options(parser)
     parser.add_argument(
-        "--workers",
+        "--jobs",
         type=positive,
         metavar="K",
-        help="trials at the same time, on each GPU where there are any; default: 1 a GPU, else one a core",
+        help="trials at the same time, on each GPU where there are any; default: one per GPU, else one per core",
     )
+    parser.add_argument("--workers", dest="jobs", action=FormerName, type=positive, help=argparse.SUPPRESS)
     parser.add_argument("--cap", type=positive, metavar="N", help="at most so many trials")
     parser.add_argument(
         "--retries", type=count, default=1, metavar="R", help="how often a failed trial is tried again (default 1)"
@@ -99,6 +100,16 @@ def run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus-per-trial", type=float, default=0.0, metavar="G", help="--engine ray: GPUs, or a fraction of one"
     )
+
+
+class FormerName(argparse.Action):
+    """An option under its former name, ``--workers``: sets ``--jobs`` and prints a hint."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        print(f"hint: {option_string} is called --{self.dest} now", file=sys.stderr)
+        setattr(namespace, self.dest, values)
 
 
 def check_options(parser: argparse.ArgumentParser) -> None:
@@ -190,9 +201,9 @@ def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> 
     try:
         launcher = Launcher(sweep, sweep.directory, ledger, pool, display, retries=args.retries, cap=args.cap)
         display.say(f"sweep {sweep.identifier}: {launcher.at_most} trials, {sweep.directory}")
-        if args.in_process and (args.workers or 1) > 1:
+        if args.in_process and (args.jobs or 1) > 1:
             limits = ["--retries", str(args.retries), *(["--cap", str(args.cap)] if args.cap else [])]
-            companions = Companions(args.workers - 1, [str(args.target), *args.keys, *limits], sweep.directory)
+            companions = Companions(args.jobs - 1, [str(args.target), *args.keys, *limits], sweep.directory)
         launcher.run()
         is_stopped = launcher.stopping
     finally:
@@ -211,9 +222,9 @@ def make_pool(args: argparse.Namespace, lock: int) -> "Pool":
     if args.engine == "ray":
         from fl_platform.sweeps.ray_pool import RayPool
 
-        return RayPool(args.address, args.cpus_per_trial, args.gpus_per_trial, args.workers)
+        return RayPool(args.address, args.cpus_per_trial, args.gpus_per_trial, args.jobs)
     gpus = visible_gpus()
-    size = (args.workers or 1) * len(gpus) if gpus else args.workers or cores()
+    size = (args.jobs or 1) * len(gpus) if gpus else args.jobs or cores()
     return ProcessPool(size, gpus, lock)
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from fl_platform.runs import metrics
 from fl_platform.federation.checkpoints import newest_valid
-from fl_platform.errors import UserError
+from fl_platform.errors import UserError, cannot_write
 from fl_platform.runs.writing import write_atomically
 
 
@@ -85,6 +85,6 @@ def check_writable(directory: Path, source: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{source} cannot be written: {error.strerror}") from None
+        raise cannot_write(source, error) from None
     if not os.access(directory, os.W_OK | os.X_OK):
         raise UserError(f"{source} cannot be written: permission denied in {directory}")

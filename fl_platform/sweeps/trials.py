@@ -11,10 +11,11 @@ import yaml
 
 from fl_platform.config.compose import compose
 from fl_platform.config.schema import Config
+from fl_platform.errors import DiskFull
 from fl_platform.federation.experiment import resolve, run_id
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
-from fl_platform.runs.writing import is_full, write_atomically
+from fl_platform.runs.writing import write_atomically
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.words import expand, run_words
 
@@ -61,7 +62,7 @@ def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> 
     json_file = directory / "params" / f"{number:05d}.json"
     program = str(sweep.config.get("program", ""))
     command = [*expand(sweep.command, params, program=program, json_file=str(json_file)), *launch_words(sweep)]
-    words = run_words(command, str(sweep.source))
+    words = run_words(command)
     spoken = io.StringIO()
     with contextlib.redirect_stderr(spoken):
         config = resolve(compose(words.keys, words.files), drop_unused=words.drop_unused)
@@ -99,11 +100,12 @@ def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended: a state of the ledger, its figures, and what went wrong."""
+    """How a trial ended: a state of the ledger, its figures, what went wrong, and whether the disk is full."""
 
     state: str
     summary: dict[str, Any]
     message: str = ""
+    is_disk_full: bool = False
 
 
 def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_stop: str | None) -> Outcome:
@@ -118,9 +120,9 @@ def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_st
         return Outcome(asked_to_stop, {**summary, metrics.STATUS: asked_to_stop})
     if exit_code == 130:
         return Outcome("interrupted", summary)
+    if exit_code == DiskFull.exit_code:  # no failure of the trial: it goes on once there is space
+        return Outcome("interrupted", summary, f"no space left (log: {trial.log})", is_disk_full=True)
     said = last_line(trial.log)
-    if exit_code == 2 and is_full(said):
-        return Outcome("interrupted", summary, said)
     what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
     if expected:
         what += f" without the result {trial.files.result_file}"

@@ -61,13 +61,13 @@ class RunWords:
     skip_finished: bool
 
 
-def run_words(command: list[str], source: str) -> RunWords:
+def run_words(command: list[str]) -> RunWords:
     """The arguments of ``fl_platform run`` in an expanded command; nothing else can be a trial here."""
     start = next(
         (place + 1 for place in range(1, len(command)) if command[place] == "run" and is_ours(command[place - 1])), None
     )
     if start is None:
-        raise UserError(f"{source}: command={shlex.join(command)} does not call `fl_platform run`; allowed: {EXAMPLE}")
+        raise UserError(f"command={shlex.join(command)} does not call `fl_platform run`; allowed: {EXAMPLE}")
     keys, files, flags = [], [], set()
     words = iter(command[start:])
     for word in words:

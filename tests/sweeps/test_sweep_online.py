@@ -65,7 +65,7 @@ def test_sync_keeps_what_groups_the_runs_of_an_offline_sweep(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)  # the client writes its own log below the working directory
     algorithms: dict[str, Any] = {"algorithm.name": {"values": ["fedavg", "scaffold"]}}
     sweep = quick_sweep(tmp_path, algorithms, "tracking.mode=offline", name="offline")
-    assert main(["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process", "--workers", "2"]) == 0
+    assert main(["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process", "--jobs", "2"]) == 0
     with WandbServer() as server:
         wandb(server, "sync", *map(str, (tmp_path / "runs/wandb").glob("offline-run-*")))
         assert server.unknown == []

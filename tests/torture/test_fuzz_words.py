@@ -68,7 +68,7 @@ LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str,
         (),
     ),
     "sweep generate": (("sweep", "generate"), options("--directory", of=places) | options("-x", "--y"), ()),
-    "sweep run": (("sweep", "run"), free | options("--workers", "--cap", "--retries", "--address"), ("nowhere.yaml",)),
+    "sweep run": (("sweep", "run"), free | options("--jobs", "--cap", "--retries", "--address"), ("nowhere.yaml",)),
     "report": (
         ("report",),
         options("--source", "--rows", "--columns", "--value", "--where", "--format")
