@@ -10,15 +10,16 @@ from fl_platform.config.compose import compose
 from fl_platform.config.schema import to_dict
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
     parser = Parser(
         prog="fl_platform config", description="The configuration a run with these keys would have, and its run id."
     )
     parser.add_argument("keys", nargs="*", metavar="key=value")
     parser.add_argument("--config", action="append", type=Path, default=[], metavar="FILE")
-    args = parser.parse_intermixed_args(without_hyphens(words, parser))
+    options = parser.parse_intermixed_args(without_hyphens(args, parser))
 
-    config = compose(args.keys, args.config)
+    config = compose(options.keys, options.config)
     from fl_platform.federation.experiment import group_id, resolve, run_id
 
     config = resolve(config)

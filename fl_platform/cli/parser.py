@@ -1,6 +1,7 @@
-"""One file per command: ``main(words)`` parses its own arguments and returns an exit code.
+"""The list of commands and the argument parser they share.
 
-A command's module is imported only when it is called, so that help and errors come at once.
+Each command is a module with ``main(args)``, which parses its own arguments and returns an exit code. The module is
+imported only when the command is called, so that help and errors appear at once.
 """
 
 import argparse
@@ -24,12 +25,12 @@ COMMANDS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, whose messages quote the words given, made fit for a terminal."""
+    """argparse with messages that are safe to print: what they quote cannot send control characters."""
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        for word in args or ():
-            if word.startswith("--") and word.endswith("=--"):  # argparse would hand on an empty list
-                self.error(f"argument {word[:-3]}: '--' is not a value")
+        for arg in args or ():
+            if arg.startswith("--") and arg.endswith("=--"):  # argparse would pass on an empty list
+                self.error(f"argument {arg[:-3]}: '--' is not a value")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from fl_platform import algorithms
 from fl_platform.algorithms import base
 from fl_platform.federation import experiment
 from fl_platform.federation.checkpoints import sorted_checkpoints
@@ -18,7 +17,6 @@ ALGORITHMS = base.names()
 
 
 def test_the_sixteen_algorithms_are_registered():
-    assert algorithms.__path__
     assert set(ALGORITHMS) >= {
         "fedavg", "fedavgm", "fedprox", "fedproxm", "moon", "moonm", "fedmlb", "fedmlbm", "scaffold", "feddyn",
         "mimelite", "mifa", "mifam", "gradma", "gradma_w", "gradma_s",

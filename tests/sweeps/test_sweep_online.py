@@ -29,6 +29,7 @@ def wandb(server: WandbServer, *words: str) -> str:
     """The real command line, talking to the loopback server."""
     command = [str(Path(sys.executable).with_name("wandb")), *words]
     variables = server.environment()
+    variables["WANDB_AGENT_REPORT_INTERVAL"] = "1"  # seconds; 5 otherwise
     variables["PATH"] = f"{Path(sys.executable).parent}:{variables['PATH']}"  # an agent calls a plain `python`
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
