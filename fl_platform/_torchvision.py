@@ -5,9 +5,9 @@ in ``torchvision._meta_registrations``, which describes operators that then do n
 with ``RuntimeError: operator torchvision::nms does not exist``; ``import lightning`` fails with it, through
 torchmetrics. Data sets and transforms are plain Python and need none of those operators.
 
-So one finder intercepts that one module, runs the real code, and leaves the module empty only after that very
-error. Everywhere else nothing changes. Calling an operator such as ``torchvision.ops.nms`` still raises
-torchvision's own explanation.
+So one finder intercepts that one module, runs the real code, and leaves the module empty where it fails and the
+operators were not loaded. Everywhere else nothing changes. Calling an operator such as ``torchvision.ops.nms``
+still raises torchvision's own explanation.
 """
 
 import sys
@@ -35,13 +35,18 @@ class _Loader:
         before = dict(vars(module))
         try:
             self.real.exec_module(module)
-        except RuntimeError as error:
-            message = str(error)
-            if not (message.startswith("operator torchvision::") and message.endswith(" does not exist")):
+        except RuntimeError:
+            if not _are_operators_absent():
                 raise
             vars(module).clear()
             vars(module).update(before)
             _Finder.is_operator_missing = True
+
+
+def _are_operators_absent() -> bool:
+    """Whether torchvision, which loads its compiled operators before this module, did not find them."""
+    extension = sys.modules.get("torchvision.extension")
+    return extension is not None and not extension._has_ops()
 
 
 class _Finder:

@@ -1,14 +1,36 @@
-"""The one exception a user may see: a sentence that says what to change."""
+"""Errors that a user may see: one sentence that says what to change, and the exit code it ends a command with."""
 
 import difflib
+import errno
+import os
 import unicodedata
 from collections.abc import Iterable
 
 LONGEST_SENTENCE = 2000
+NO_SPACE_LEFT = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UserError(ValueError):
-    """Bad input. The command line prints the message alone and exits with code 2."""
+    """Bad input. The command line prints the message alone and exits with ``exit_code``."""
+
+    exit_code = 2
+
+
+class DiskFull(UserError):
+    """No space is left to write to: nothing is wrong with the input, and the same command works once there is space."""
+
+    exit_code = 4
+
+
+def cannot_write(place: str, error: OSError, hint: str = "") -> UserError:
+    """Build the error for something that cannot be written.
+
+    ``place`` is the key, option or path that the sentence names, and ``hint`` ends the sentence. Returns a
+    ``DiskFull`` where ``error`` says that no space is left, and a plain ``UserError`` otherwise.
+    """
+    kind = DiskFull if error.errno in NO_SPACE_LEFT else UserError
+    reason = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
+    return kind(f"{place} cannot be written: {reason}{hint}")
 
 
 def visible(text: object) -> str:

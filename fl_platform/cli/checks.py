@@ -1,6 +1,6 @@
-"""What this machine offers a federated run: packages, devices, tracking, data sets, a place to write.
+"""Checks of this machine for federated runs: packages, devices, tracking, data sets, output directory.
 
-Packages are judged by importing them. Nothing here uses the network or reveals a key.
+Packages are checked by importing them. Nothing here uses the network or reveals a key.
 """
 
 import importlib
@@ -38,7 +38,7 @@ REQUIRED = (
     *("lightning", "wandb", "sweeps"),
 )
 DISTRIBUTIONS = {"yaml": "PyYAML", "sklearn": "scikit-learn"}
-"""Modules that are not called like what one installs."""
+"""Modules whose distribution has another name."""
 
 OPTIONAL = {
     "cvxpylayers.torch": f"algorithm.qp.solver=cvxpylayers needs it; {REINSTALL}",
@@ -50,7 +50,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; ``advice`` says what to do unless all is well."""
+    """One line of the report; ``advice`` says what to do unless the status is ok."""
 
     part: str
     status: str
@@ -58,8 +58,8 @@ class Finding:
     advice: str = ""
 
 
-def examine(words: list[str]) -> Iterator[Finding]:
-    """Every finding in the order of the report: the machine, then what the configuration ``words`` asks of it."""
+def examine(keys: list[str]) -> Iterator[Finding]:
+    """Yield every finding in the order of the report: the machine, then what a configuration of ``keys`` needs."""
     yield Finding("python", OK, f"{platform.python_version()} on {platform.platform(terse=True)}")
     yield Finding("machine", OK, f"{platform.machine()}, {num_cores()} cores, {memory_gib():.1f} GiB of memory")
     yield torch_finding()
@@ -70,13 +70,14 @@ def examine(words: list[str]) -> Iterator[Finding]:
         yield import_finding(module, MISSING, advice)
     yield browser_finding()
     if import_failure("fl_platform.config.compose") is None:  # else a package above is broken and says so
-        yield from configured_findings(words)
+        yield from configured_findings(keys)
 
 
-def configured_findings(words: list[str]) -> Iterator[Finding]:
+def configured_findings(keys: list[str]) -> Iterator[Finding]:
+    """Yield the findings that depend on the configuration; raises ``UserError`` if it is not valid."""
     from fl_platform.config.compose import compose
 
-    config = compose(words)
+    config = compose(keys)
     yield Finding("threads", OK, f"threads={config.threads} of {num_cores()} cores")
     yield tracking_finding(config.tracking.mode)
     yield from data_findings(config.data.root)
@@ -84,18 +85,19 @@ def configured_findings(words: list[str]) -> Iterator[Finding]:
 
 
 def num_cores() -> int:
-    """Cores this process may use, which a container or a scheduler can make fewer than there are."""
+    """Number of cores this process may use; a container or scheduler can allow fewer than there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_gib() -> float:
+    """Memory of this machine in GiB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
 def import_failure(module: str) -> str | None:
-    """Why a module cannot be imported, on one line, or None."""
+    """Import a module; returns why it cannot be imported, on one line, or None."""
     try:
-        with warnings.catch_warnings():  # what a package says about itself is not about this machine
+        with warnings.catch_warnings():  # warnings of a package say nothing about this machine
             warnings.simplefilter("ignore")
             importlib.import_module(module)
     except Exception as error:  # noqa: BLE001  a damaged package can fail in any way
@@ -104,11 +106,11 @@ def import_failure(module: str) -> str | None:
 
 
 def import_finding(module: str, otherwise: str, advice: str) -> Finding:
-    """The version of a package that is installed and can be imported; else the status ``otherwise``."""
+    """Check that a package is installed and can be imported; a failure has the status ``otherwise``."""
     name = module.partition(".")[0]
     try:
         version = importlib.metadata.version(DISTRIBUTIONS.get(name, name))
-    except importlib.metadata.PackageNotFoundError:  # asked first, for any folder of that name could be imported
+    except importlib.metadata.PackageNotFoundError:  # checked first: any folder of that name could be imported
         return Finding(name, otherwise, "is not installed", advice)
     if failure := import_failure(module):
         return Finding(name, otherwise, failure, advice)
@@ -116,6 +118,7 @@ def import_finding(module: str, otherwise: str, advice: str) -> Finding:
 
 
 def torch_finding() -> Finding:
+    """Check torch and list its CUDA devices."""
     if failure := import_failure("torch"):
         return Finding("torch", BROKEN, failure, REINSTALL)
     import torch
@@ -126,6 +129,7 @@ def torch_finding() -> Finding:
 
 
 def torchvision_finding() -> Finding:
+    """Check torchvision, with or without its compiled operators."""
     finding = import_finding("torchvision", BROKEN, REINSTALL)
     if finding.status == OK and _torchvision.is_operator_missing():
         return replace(finding, detail=f"{finding.detail} without its compiled operators, which no run uses")
@@ -133,6 +137,7 @@ def torchvision_finding() -> Finding:
 
 
 def browser_finding() -> Finding:
+    """Look for a browser."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found:
         return Finding("chromium", OK, found)
@@ -140,6 +145,7 @@ def browser_finding() -> Finding:
 
 
 def tracking_finding(mode: str) -> Finding:
+    """Check that W&B can be used in this tracking mode."""
     if import_failure("wandb"):
         return Finding("tracking", BROKEN, f"tracking.mode={mode} without wandb", REINSTALL)
     if has_wandb_key():
@@ -167,7 +173,7 @@ def has_wandb_key() -> bool:
 
 
 def data_findings(root: str | None) -> Iterator[Finding]:
-    """One finding per registered data set: where it lies, or how to get it."""
+    """Yield one finding per registered data set: where it is, or how to get it."""
     if failure := import_failure("fl_platform.data.datasets"):
         yield Finding("data", BROKEN, failure, REINSTALL)
         return
@@ -184,9 +190,9 @@ def data_findings(root: str | None) -> Iterator[Finding]:
 
 
 def output_finding(folder: Path) -> Finding:
-    """Whether runs can be written; tried in the nearest folder that exists, so nothing is left behind."""
+    """Check that runs can be written, in the nearest folder that exists, so that nothing is left behind."""
     place = folder.absolute()
-    while not os.path.exists(place):  # unlike Path.exists, False where it may not look
+    while not os.path.exists(place):  # unlike Path.exists, False where access is denied
         place = place.parent
     try:
         with tempfile.TemporaryFile(dir=place):

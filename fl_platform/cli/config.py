@@ -13,14 +13,15 @@ from fl_platform.config.resolve import all_options, resolve
 from fl_platform.config.schema import to_dict
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
     parser = Parser(
         prog="fl_platform config", description="The configuration a run with these keys would have, and its run id."
     )
     add_keys(parser)
-    args = parse_keys(parser, words)
+    options = parse_keys(parser, args)
 
-    spec = resolve(compose(args.keys, args.config))
+    spec = resolve(compose(options.keys, options.config))
     conditions = {key: condition(option) for key, option in all_options(spec.config).items()}
     print("\n".join(yaml_lines(to_dict(spec.config), conditions)))
     print(f"# run {spec.run_id}, group {spec.group_id}")

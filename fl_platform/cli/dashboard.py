@@ -1,4 +1,4 @@
-"""``dashboard``: sweeps and runs, live, as a web page of this machine."""
+"""``dashboard``: serve a live web page of sweeps and runs on this machine."""
 
 import argparse
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 from fl_platform.cli.parser import Parser
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
     parser = Parser(
         prog="fl_platform dashboard",
         description="Show sweeps and runs live in a browser, from the files below a directory; needs no network.",
@@ -21,12 +22,12 @@ def main(words: list[str]) -> int:
     )
     parser.add_argument("--port", type=_port, default=8765, metavar="N", help="default 8765; 0 takes any free one")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
-    args = parser.parse_args(words)
+    options = parser.parse_args(args)
 
     from fl_platform.dashboard.server import serve
     from fl_platform.dashboard.store import Store
 
-    serve(Store(args.path), args.port, not args.no_browser)
+    serve(Store(options.path), options.port, not options.no_browser)
     return 0
 
 

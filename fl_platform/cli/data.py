@@ -13,7 +13,8 @@ SHOWN_WORKERS = 200
 SHOWN_CLASSES = 10
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
     parser = Parser(prog="fl_platform data", description="Find, fetch and inspect data.")
     actions = parser.add_subparsers(dest="action", required=True, metavar="list | get | partition")
 
@@ -26,26 +27,27 @@ def main(words: list[str]) -> int:
 
     dealing = actions.add_parser(
         "partition",
-        help="show how training data is dealt to workers",
-        description="Print what each worker owns under a configuration, exactly as a run with it would deal.",
+        help="show how training data is distributed over workers",
+        description="Print what each worker owns under a configuration, exactly as in a run with it.",
         epilog="example: fl_platform data partition data.name=mnist data.dirichlet_omega=0.01 --out bubbles.png",
     )
     dealing.add_argument(
-        "words", nargs="*", metavar="key=value", help="see `fl_platform config`; such as num_workers=50"
+        "keys", nargs="*", metavar="key=value", help="see `fl_platform config`; such as num_workers=50"
     )
     dealing.add_argument(
         "--out", type=Path, metavar="FILE.png", help="write a bubble plot of worker, class and samples"
     )
 
-    arguments = parser.parse_args(words)
-    if arguments.action == "list":
-        return list_datasets(arguments.root)
-    if arguments.action == "get":
-        return get_dataset(arguments.name, arguments.root)
-    return show_partition(compose(arguments.words), arguments.out)
+    options = parser.parse_args(args)
+    if options.action == "list":
+        return list_datasets(options.root)
+    if options.action == "get":
+        return get_dataset(options.name, options.root)
+    return show_partition(compose(options.keys), options.out)
 
 
 def list_datasets(root: str | None) -> int:
+    """Print every data set and where it is, or how to get it."""
     from fl_platform.data import datasets
 
     for name in datasets.names():
@@ -61,6 +63,7 @@ def list_datasets(root: str | None) -> int:
 
 
 def get_dataset(name: str, root: str | None) -> int:
+    """Fetch and verify a data set; raises ``UserError`` if that fails."""
     from fl_platform.data.fetch import fetch
 
     fetch(name, root)
@@ -68,6 +71,7 @@ def get_dataset(name: str, root: str | None) -> int:
 
 
 def show_partition(config: Config, out: Path | None) -> int:
+    """Print the partition of a configuration, and plot it to ``out`` if given."""
     from fl_platform.data import datasets
     from fl_platform.data.bubbles import draw_bubbles
     from fl_platform.data.deal import deal, prepare
@@ -92,9 +96,10 @@ def show_partition(config: Config, out: Path | None) -> int:
 
 
 def describe(config: Config) -> str:
+    """One line that names data set, partition, number of workers and seed."""
     details = {
         "dirichlet": f" omega={config.data.dirichlet_omega:g}",
-        "shards": f" {config.data.shards_per_worker} a worker",
+        "shards": f" {config.data.shards_per_worker} per worker",
         "iid": "",
     }
     how = config.data.partition + details[config.data.partition]
@@ -102,7 +107,7 @@ def describe(config: Config) -> str:
 
 
 def print_workers(counts: NDArray[np.int64]) -> None:
-    """One line a worker: how many samples, of how many classes, and the largest classes with their counts."""
+    """Print per worker the number of samples and classes, and the largest classes with their counts."""
     print(f"{'worker':>7} {'samples':>8} {'classes':>8}  class:samples, largest first")
     for worker, row in enumerate(counts[:SHOWN_WORKERS]):
         order = np.argsort(-row, kind="stable")[: np.count_nonzero(row)]
@@ -114,13 +119,14 @@ def print_workers(counts: NDArray[np.int64]) -> None:
 
 
 def print_summary(counts: NDArray[np.int64], batch_size: int) -> None:
+    """Print figures of the whole partition."""
     sizes = counts.sum(axis=1)
     shares = sizes / sizes.sum()
     for name, value in {
         "samples": f"{sizes.sum()}",
-        "samples a worker": f"median {np.median(sizes):g}, smallest {sizes.min()}, largest {sizes.max()}",
+        "samples per worker": f"median {np.median(sizes):g}, smallest {sizes.min()}, largest {sizes.max()}",
         f"workers with fewer than batch_size={batch_size}": f"{np.mean(sizes < batch_size):.0%}",
-        "classes a worker": f"{np.count_nonzero(counts, axis=1).mean():.1f} on average",
+        "classes per worker": f"{np.count_nonzero(counts, axis=1).mean():.1f} on average",
         "effective workers, 1 / sum q^2": f"{1 / np.square(shares).sum():.1f}",
     }.items():
         print(f"{name}: {value}")

@@ -1,4 +1,4 @@
-"""``demo``: a sweep over all algorithms on embedded data, then its report."""
+"""``demo``: run a sweep over all algorithms on built-in data and build its report."""
 
 from pathlib import Path
 
@@ -11,15 +11,16 @@ OUTPUT = Path("runs/demo")
 REPORT = Path("reports/demo")
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
     parser = Parser(
         prog="fl_platform demo",
         description="All algorithms on scikit-learn's digits, offline: sweep, tables, figures, page.",
     )
-    parser.parse_args(words)
+    parser.parse_args(args)
     if not SWEEP.is_file():
         raise UserError(f"demo needs {SWEEP}: run it in a checkout of the platform")
-    code = sweep.main(["run", str(SWEEP), "--in-process", "--workers", "2", f"output.dir={OUTPUT}"])
+    code = sweep.main(["run", str(SWEEP), "--in-process", "--jobs", "2", f"output.dir={OUTPUT}"])
     if code:
         return code
     code = report.main([REPORT.name, "--html"])

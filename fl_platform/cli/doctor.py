@@ -1,4 +1,4 @@
-"""``doctor``: what this machine has and what is missing."""
+"""``doctor``: report what this machine has and what is missing."""
 
 import dataclasses
 import json
@@ -11,7 +11,8 @@ from fl_platform.cli.parser import Parser
 COLOURS = {checks.OK: "green", checks.MISSING: "yellow", checks.BROKEN: "red"}
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
     parser = Parser(
         prog="fl_platform doctor",
         description="Look at Python, torch, W&B, data sets and the output directory, without network. "
@@ -19,21 +20,22 @@ def main(words: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
-        "words", nargs="*", metavar="key=value", help="configuration to judge, such as data.root=DIR or output.dir=DIR"
+        "keys", nargs="*", metavar="key=value", help="configuration to check, such as data.root=DIR or output.dir=DIR"
     )
-    arguments = parser.parse_args(words)
-    findings = list(checks.examine(arguments.words))
-    is_sound = all(finding.status != checks.BROKEN for finding in findings)
-    if arguments.json:
-        print(json.dumps({"ok": is_sound, "findings": [dataclasses.asdict(finding) for finding in findings]}, indent=2))
+    options = parser.parse_args(args)
+    findings = list(checks.examine(options.keys))
+    is_ok = all(finding.status != checks.BROKEN for finding in findings)
+    if options.json:
+        print(json.dumps({"ok": is_ok, "findings": [dataclasses.asdict(finding) for finding in findings]}, indent=2))
     elif sys.stdout.isatty() and checks.import_failure("rich") is None:
         print_table(findings)
     else:
         print_lines(findings)
-    return 0 if is_sound else 1
+    return 0 if is_ok else 1
 
 
 def print_lines(findings: list[Finding]) -> None:
+    """Print one line per finding, for pipes and logs."""
     width = max(len(finding.part) for finding in findings)
     for finding in findings:
         advice = f"; {finding.advice}" if finding.advice else ""
@@ -41,6 +43,7 @@ def print_lines(findings: list[Finding]) -> None:
 
 
 def print_table(findings: list[Finding]) -> None:
+    """Print a coloured table, for a terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table

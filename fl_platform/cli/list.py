@@ -1,4 +1,4 @@
-"""``list``: what can be named in a configuration, with one-line descriptions."""
+"""``list``: print the names a configuration may use, with one-line descriptions."""
 
 from collections.abc import Callable
 
@@ -9,24 +9,26 @@ from fl_platform.config.registry import ALGORITHMS, DATASETS, MODELS, POLICIES
 from fl_platform.paper.scenarios import scenarios
 
 Listing = list[tuple[str, str]]
+"""(name, description) pairs."""
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
     parser = Parser(prog="fl_platform list", description="Names that a configuration may use.")
     parser.add_argument("what", choices=sorted(LISTINGS), help="what to list")
     parser.add_argument("--plugins", nargs="+", default=[], metavar="MODULE", help="import these first")
-    args = parser.parse_args(words)
-    if args.plugins:
+    options = parser.parse_args(args)
+    if options.plugins:
         from fl_platform.config.plugins import import_plugins
 
-        import_plugins(args.plugins)
-    for name, description in LISTINGS[args.what]():
+        import_plugins(options.plugins)
+    for name, description in LISTINGS[options.what]():
         print(f"{name:24} {description}".rstrip())
     return 0
 
 
 def list_algorithms() -> Listing:
-    """Each algorithm, then its fields."""
+    """Each algorithm, followed by its hyper-parameters."""
     lines: Listing = []
     for name, kind in ALGORITHMS.items():
         lines.append((name, f"{summary(kind)} [{kind.kind}, {kind.downloads}x down, {kind.uploads}x up]"))
@@ -38,10 +40,12 @@ def list_algorithms() -> Listing:
 
 
 def summary(kind: type[object]) -> str:
+    """The first line of a class's docstring."""
     return (kind.__doc__ or "").strip().splitlines()[0]
 
 
 def list_datasets() -> Listing:
+    """The registered data sets."""
     return [
         (name, f"{found.description} [{found.num_classes} classes, {found.default_model}, {found.num_rounds} rounds]")
         for name, found in DATASETS.items()
@@ -49,19 +53,23 @@ def list_datasets() -> Listing:
 
 
 def list_models() -> Listing:
+    """The built-in models, and how to name one's own."""
     listed = [(name, found.description) for name, found in MODELS.items()]
     return [*listed, ("your.module.Network", "any torch.nn.Module by its dotted path")]
 
 
 def list_policies() -> Listing:
+    """The policies of GradMA's memory."""
     return [(name, kind.description) for name, kind in POLICIES.items()]
 
 
 def list_presets() -> Listing:
+    """The presets of a configuration."""
     return list(PRESETS.items())
 
 
 def list_scenarios() -> Listing:
+    """The columns of the paper's tables, with their main settings."""
     lines = []
     for name, keys in scenarios().items():
         omega, target = keys["data"]["dirichlet_omega"], keys["evaluation"]["targets"][0]

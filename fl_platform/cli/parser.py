@@ -1,6 +1,7 @@
-"""One file per command: ``main(words)`` parses its own arguments and returns an exit code.
+"""The list of commands and the argument parser they share.
 
-A command's module is imported only when it is called, so that help and errors come at once.
+Each command is a module with ``main(args)``, which parses its own arguments and returns an exit code. The module is
+imported only when the command is called, so that help and errors appear at once.
 """
 
 from fl_platform.config.arguments import Parser

@@ -1,4 +1,4 @@
-"""``publish``: a saved view and a report with the tables in a W&B project, or their definitions as files."""
+"""``publish``: create a saved view and a report in a W&B project, or save their definitions as files."""
 
 import re
 import sys
@@ -14,7 +14,8 @@ OFFLINE_OUT = Path("published")
 _PART = re.compile(r"[\w.-]+")
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
     parser = Parser(
         prog="fl_platform publish",
         description="Create a saved view and a report in a W&B project. Without a login, save what would be created.",
@@ -31,14 +32,14 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--offline-out", type=Path, metavar="DIR", help=f"only save the definitions; without a login: {OFFLINE_OUT}"
     )
-    args = parser.parse_args(words)
-    entity, project = _split(args.address)
-    runs = load(args.source)
+    options = parser.parse_args(args)
+    entity, project = _split(options.address)
+    runs = load(options.source)
 
     from fl_platform.tracking import workspace
 
-    plan = workspace.Plan(entity, project, args.title, markdown_tables(runs), target_keys(runs))
-    out = args.offline_out
+    plan = workspace.Plan(entity, project, options.title, markdown_tables(runs), target_keys(runs))
+    out = options.offline_out
     if out is None and not workspace.is_logged_in():
         print("not logged in to W&B (`wandb login`): nothing is sent", file=sys.stderr)
         out = OFFLINE_OUT
@@ -49,7 +50,7 @@ def main(words: list[str]) -> int:
     panels = {name: len(found) for name, found in workspace.sections(plan.targets).items() if found}
     print(f"would create in {entity}/{project}:")
     print(f"  the saved view '{workspace.NAME}' with {', '.join(f'{name} ({n} panels)' for name, n in panels.items())}")
-    print(f"  the report '{visible(args.title)}' with {len(plan.tables)} tables and the same panels")
+    print(f"  the report '{visible(options.title)}' with {len(plan.tables)} tables and the same panels")
     for path in workspace.save_definition(plan, out):
         print(path)
     return 0
@@ -63,7 +64,7 @@ def _split(address: str) -> tuple[str, str]:
 
 
 def markdown_tables(runs: Runs) -> list[str]:
-    """Tables 1 and 2 and forgetting; a table that cannot be made is left out, and why is said."""
+    """Tables 1 and 2 and the forgetting table as Markdown; a table that cannot be made is skipped with a message."""
     makers = (
         partial(tables.statistic_table, value="top_accuracy"),
         partial(tables.target_table, unit="rounds"),
@@ -79,7 +80,7 @@ def markdown_tables(runs: Runs) -> list[str]:
 
 
 def target_keys(runs: Runs) -> list[str]:
-    """The summary keys of rounds to a target, easiest target first."""
+    """The summary keys that hold the rounds to a target accuracy, lowest target first."""
     names = [name.removeprefix("summary.") for name in runs.runs.columns]
     return sorted((name for name in names if re.fullmatch(r"to_target/[0-9.]+/rounds", name)), key=_target)
 

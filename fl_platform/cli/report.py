@@ -1,4 +1,4 @@
-"""`report`: list the reports, build one, or print a free table of any runs."""
+"""``report``: list the reports, build one, or print a free table of any runs."""
 
 import argparse
 import sys
@@ -25,8 +25,9 @@ _EPILOG = """examples:
 """
 
 
-def main(words: list[str]) -> int:
-    options = _parser().parse_args(words)
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
+    options = _parser().parse_args(args)
     if options.rows is not None:
         return _print_pivot(options)
     if options.name is None:
@@ -96,22 +97,22 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _keys(flag: str, text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if flag == "--rows" and not words:
+    keys = [key.strip() for key in text.split(",") if key.strip()]
+    if flag == "--rows" and not keys:
         raise UserError("--rows is empty; give at least one configuration key, such as algorithm.name")
-    return words
+    return keys
 
 
-def _conditions(words: list[str]) -> dict[str, Any]:
-    """``key=value`` words, values in YAML."""
+def _conditions(pairs: list[str]) -> dict[str, Any]:
+    """Parse ``key=value`` pairs whose values are YAML; raises ``UserError`` for anything else."""
     conditions = {}
-    for word in words:
-        key, equals, text = word.partition("=")
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise UserError(f"--where {word} is not of the form key=value")
+            raise UserError(f"--where {pair} is not of the form key=value")
         try:
             check_size(text)
             conditions[key] = yaml.safe_load(text)
         except (ValueError, yaml.YAMLError, RecursionError):
-            raise UserError(f"--where {word}: the value is not valid YAML") from None
+            raise UserError(f"--where {pair}: the value is not valid YAML") from None
     return conditions

@@ -1,10 +1,10 @@
-"""``sweep``: many runs from one W&B sweep YAML, without a server."""
+"""``sweep``: run, watch and evaluate many runs from one W&B sweep YAML, without a server."""
 
 import argparse
 import sqlite3
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fl_platform.cli.parser import Parser
 from fl_platform.errors import UserError, sentence
@@ -26,7 +26,8 @@ ACTIONS = {
 }
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
     parser = Parser(
         prog="fl_platform sweep",
         description="Many runs from one W&B sweep YAML, which `wandb sweep` and `wandb agent` can run as well.",
@@ -34,9 +35,9 @@ def main(words: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("action", choices=ACTIONS, help="each has its own --help")
-    action = parser.parse_args(words[:1] or ["--help"]).action
+    action = parser.parse_args(args[:1] or ["--help"]).action
     own = Parser(prog=f"fl_platform sweep {action}", description=f"{ACTIONS[action].capitalize()}.")
-    declare, carry_out = {
+    declare, execute = {
         "run": (run_options, run_sweep),
         "status": (target_options, show_status),
         "stop": (target_options, stop_sweep),
@@ -46,17 +47,18 @@ def main(words: list[str]) -> int:
         "generate": (generate_options, generate_sweeps),
     }[action]
     declare(own)
-    args = own.parse_intermixed_args(words[1:])
+    options = own.parse_intermixed_args(args[1:])
     try:
-        return carry_out(args)
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second where sqlite quotes what it found
+        return execute(options)
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second if sqlite quotes damaged text
         raise UserError(
-            f"the ledger of {args.target} cannot be used: {error}; "
+            f"the ledger of {options.target} cannot be used: {error}; "
             "move ledger.sqlite away and launch again, which takes over the runs that are finished"
         ) from None
 
 
 def target_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the sweep and the keys it was launched with."""
     parser.add_argument(
         "target", type=Path, metavar="SWEEP", help="the YAML, or (but for run) the directory of a sweep"
     )
@@ -64,19 +66,21 @@ def target_options(parser: argparse.ArgumentParser) -> None:
         "keys",
         nargs="*",
         metavar="key=value",
-        help="words that override every trial, or key=[A,B] to leave some values of a swept key; "
+        help="keys that override every trial, or key=[A,B] to keep only some values of a swept key; "
         "they are part of the sweep's identity",
     )
 
 
 def run_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``sweep run``."""
     target_options(parser)
     parser.add_argument(
-        "--workers",
+        "--jobs",
         type=positive,
         metavar="K",
-        help="trials at the same time, on each GPU where there are any; default: 1 a GPU, else one a core",
+        help="trials at the same time, on each GPU where there are any; default: one per GPU, else one per core",
     )
+    parser.add_argument("--workers", dest="jobs", action=FormerName, type=positive, help=argparse.SUPPRESS)
     parser.add_argument("--cap", type=positive, metavar="N", help="at most so many trials")
     parser.add_argument(
         "--retries", type=count, default=1, metavar="R", help="how often a failed trial is tried again (default 1)"
@@ -101,11 +105,23 @@ def run_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class FormerName(argparse.Action):
+    """An option under its former name, ``--workers``: sets ``--jobs`` and prints a hint."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        print(f"hint: {option_string} is called --{self.dest} now", file=sys.stderr)
+        setattr(namespace, self.dest, values)
+
+
 def check_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``sweep check``."""
     parser.add_argument("targets", nargs="+", type=Path, metavar="YAML")
 
 
 def best_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``sweep best``."""
     target_options(parser)
     parser.add_argument("--by", default="test/top_accuracy", metavar="FIGURE", help="summary figure to choose by")
     parser.add_argument(
@@ -125,15 +141,18 @@ def best_options(parser: argparse.ArgumentParser) -> None:
 
 
 def restore_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``sweep restore``."""
     parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="such as reports/NAME/runs.parquet")
     parser.add_argument("--into", type=Path, default=Path("runs"), metavar="DIR", help="output.dir of the sweeps")
 
 
 def generate_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``sweep generate``."""
     parser.add_argument("--directory", type=Path, default=Path("sweeps"))
 
 
 def pair(text: str) -> tuple[str, str]:
+    """Parse SCENARIO=FROM."""
     scenario, equals, source = text.partition("=")
     if not (scenario and equals and source):
         raise argparse.ArgumentTypeError(f"{text} is not of the form SCENARIO=FROM")
@@ -141,18 +160,21 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def positive(text: str) -> int:
+    """Parse a whole number >= 1."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number >= 1")
     return int(text)
 
 
 def count(text: str) -> int:
+    """Parse a whole number >= 0."""
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text} is not a whole number >= 0")
     return int(text)
 
 
 def run_sweep(args: argparse.Namespace) -> int:
+    """Run a sweep to its end; returns 0, 1 if a trial failed, or 130 if it was stopped with trials left."""
     from fl_platform.sweeps.definition import read_sweep
     from fl_platform.sweeps.ledger import Ledger
     from fl_platform.sweeps.status import LEFT
@@ -172,6 +194,7 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 
 def refuse_problems(sweep: "Sweep") -> None:
+    """Raise ``UserError`` with the first problem of a sweep, if it has any."""
     from fl_platform.sweeps.check import content_problems, schema_problems
 
     for problem in [*schema_problems(sweep), *content_problems(sweep)]:
@@ -179,7 +202,7 @@ def refuse_problems(sweep: "Sweep") -> None:
 
 
 def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> "tuple[bool, Status]":
-    """Work on the sweep as the options say; returns whether it was stopped, and how far it is."""
+    """Run the trials of a sweep as the options say; returns whether it was stopped, and its status."""
     from fl_platform.sweeps.display import make_display
     from fl_platform.sweeps.launcher import Launcher
     from fl_platform.sweeps.pools import Companions
@@ -191,9 +214,9 @@ def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> 
     try:
         launcher = Launcher(sweep, sweep.directory, ledger, pool, display, retries=args.retries, cap=args.cap)
         display.say(f"sweep {sweep.identifier}: {launcher.at_most} trials, {sweep.directory}")
-        if args.in_process and (args.workers or 1) > 1:
+        if args.in_process and (args.jobs or 1) > 1:
             limits = ["--retries", str(args.retries), *(["--cap", str(args.cap)] if args.cap else [])]
-            companions = Companions(args.workers - 1, [str(args.target), *args.keys, *limits], sweep.directory)
+            companions = Companions(args.jobs - 1, [str(args.target), *args.keys, *limits], sweep.directory)
         launcher.run()
         is_stopped = launcher.stopping
     finally:
@@ -205,6 +228,7 @@ def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> 
 
 
 def make_pool(args: argparse.Namespace, lock: int) -> "Pool":
+    """The pool that the options ask for; ``lock`` is the descriptor its processes inherit."""
     from fl_platform.sweeps.pools import InProcessPool, ProcessPool, cores, visible_gpus
 
     if args.in_process:
@@ -212,20 +236,21 @@ def make_pool(args: argparse.Namespace, lock: int) -> "Pool":
     if args.engine == "ray":
         from fl_platform.sweeps.ray_pool import RayPool
 
-        return RayPool(args.address, args.cpus_per_trial, args.gpus_per_trial, args.workers)
+        return RayPool(args.address, args.cpus_per_trial, args.gpus_per_trial, args.jobs)
     gpus = visible_gpus()
-    size = (args.workers or 1) * len(gpus) if gpus else args.workers or cores()
+    size = (args.jobs or 1) * len(gpus) if gpus else args.jobs or cores()
     return ProcessPool(size, gpus, lock)
 
 
 def forget_wandb() -> None:
-    """Let W&B read its environment variables anew: it does so once a process otherwise."""
+    """Make W&B read its environment variables again, which it otherwise does once per process."""
     import wandb
 
     wandb.teardown()
 
 
 def show_status(args: argparse.Namespace) -> int:
+    """Print how far a sweep is, what runs and what failed."""
     from fl_platform.sweeps.definition import find_sweep
     from fl_platform.sweeps.ledger import Ledger
     from fl_platform.sweeps.proposals import limit
@@ -256,6 +281,7 @@ def show_status(args: argparse.Namespace) -> int:
 
 
 def stop_sweep(args: argparse.Namespace) -> int:
+    """Ask the launchers of a sweep to stop."""
     from fl_platform.sweeps.definition import find_sweep
     from fl_platform.sweeps.ledger import Ledger
 
@@ -267,6 +293,7 @@ def stop_sweep(args: argparse.Namespace) -> int:
 
 
 def check_sweeps(args: argparse.Namespace) -> int:
+    """Validate sweep YAMLs and chosen-values files; returns 2 if one has a problem."""
     from fl_platform.sweeps.check import check_chosen, check_sweep, chosen_pairs
 
     worst = 0
@@ -287,6 +314,7 @@ def check_sweeps(args: argparse.Namespace) -> int:
 
 
 def choose_best(args: argparse.Namespace) -> int:
+    """Print or write the best configuration per algorithm and scenario."""
     import yaml
 
     from fl_platform.sweeps.best import choose, write_chosen
@@ -307,6 +335,7 @@ def choose_best(args: argparse.Namespace) -> int:
 
 
 def restore_results(args: argparse.Namespace) -> int:
+    """Write the results of an archive back as run directories."""
     from fl_platform.runs.directory import check_writable
     from fl_platform.sweeps.restore import restore
 
@@ -317,6 +346,7 @@ def restore_results(args: argparse.Namespace) -> int:
 
 
 def generate_sweeps(args: argparse.Namespace) -> int:
+    """Write the sweeps of the paper's tables and figures."""
     from fl_platform.sweeps.generate import generate
 
     for path in generate(args.directory):

@@ -1,15 +1,18 @@
-"""The bubble plot of a partition: worker on x, class on y, area for samples."""
+"""Bubble plot of a partition: worker on x, class on y, area proportional to samples."""
 
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_platform.errors import UserError
+from fl_platform.errors import UserError, cannot_write
 
 
 def draw_bubbles(class_counts: NDArray[np.int64], path: Path, title: str) -> None:
-    """Write the plot of counts [workers, classes]; the file's ending chooses its format."""
+    """Write the plot of ``class_counts`` [workers, classes] to ``path``, whose suffix chooses the format.
+
+    Raises ``UserError`` if the file cannot be written or matplotlib does not know the suffix.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -22,7 +25,7 @@ def draw_bubbles(class_counts: NDArray[np.int64], path: Path, title: str) -> Non
     counts = class_counts[workers, classes]
     cell = 72 * min(0.9 * width / num_workers, 0.8 * height / num_classes)  # points between neighbours
     largest = min(3 * cell, 30) ** 2  # the few large ones may overlap; most are far smaller
-    areas = np.maximum(counts / counts.max() * largest, 2)  # one sample is still seen
+    areas = np.maximum(counts / counts.max() * largest, 2)  # one sample stays visible
     marks = axes.scatter(workers, classes, s=areas, color="tab:blue", alpha=0.6, linewidths=0)
     axes.set(xlabel="worker", ylabel="class", title=title)
     axes.set_xlim(-1.5, num_workers + 0.5)
@@ -36,5 +39,7 @@ def draw_bubbles(class_counts: NDArray[np.int64], path: Path, title: str) -> Non
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         canvas.print_figure(path)
-    except (OSError, ValueError) as error:  # ValueError: an ending matplotlib does not know
+    except OSError as error:
+        raise cannot_write(f"--out {path}", error) from None
+    except ValueError as error:  # a suffix matplotlib does not know
         raise UserError(f"--out {path} cannot be written: {error}") from None

@@ -1,6 +1,6 @@
-"""The registry of data sets: what each one is, where it lies, and its verified images.
+"""Registry of data sets: description, location on disk, and loading of verified images.
 
-A data set outside the repository joins by calling ``register`` when its module is imported.
+A data set outside the repository is added by calling ``register`` when its module is imported.
 """
 
 import os
@@ -30,15 +30,26 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     load: Callable[[Path], tuple[ImageSet, ImageSet]]
-    """The folder that was found, or the data root when ``folders`` is empty -> (train, test)."""
+    """Called with the folder that was found, or the data root when ``folders`` is empty; returns (train, test)."""
     folders: tuple[str, ...] = ()
-    """Where the files lie below a data root, any one of them; empty for a set that needs no files."""
+    """Alternative locations of the files below a data root; empty for a data set that needs no files."""
     crop_padding: int = 0
     flip: bool = False
     default_model: str = "mlp"
     num_rounds: int = 500
     evaluation_every: int = 1
     targets: tuple[float, ...] = ()
+
+
+class DamagedData(UserError):
+    """Files of a data set that are not the published ones.
+
+    ``fault`` names the file and what is wrong with it; the message adds the command that fetches the data again.
+    """
+
+    def __init__(self, dataset: str, fault: str, command: str) -> None:
+        super().__init__(f"{fault}; fetch it again with `{command}`")
+        self.dataset, self.fault = dataset, fault
 
 
 def register(dataset: Dataset) -> None:
@@ -58,23 +69,27 @@ def get(name: str) -> Dataset:
 
 
 def cache_directory() -> Path:
+    """The directory for downloads and decoded images in the user's cache."""
     return Path(platformdirs.user_cache_dir("fl_platform"))
 
 
 def roots(root: str | Path | None = None) -> list[Path]:
-    """Where data is looked for, in order: ``data.root``, $FL_DATA_ROOT, the user cache."""
+    """Directories searched for data, in order: ``root`` (``data.root``), $FL_DATA_ROOT, the user cache."""
     given = [root, os.environ.get("FL_DATA_ROOT")]
     return [Path(place).expanduser() for place in given if place] + [cache_directory() / "data"]
 
 
 def find(name: str, root: str | Path | None = None) -> Path | None:
-    """The folder that holds a data set, or None: it is nowhere, or it needs none."""
+    """The folder that holds a data set, or None if it was not found or needs no files."""
     places = [place / folder for place in roots(root) for folder in get(name).folders]
     return next((place for place in places if place.is_dir()), None)
 
 
 def load(name: str, root: str | Path | None = None) -> tuple[ImageSet, ImageSet]:
-    """(train, test), verified."""
+    """Load and verify a data set; returns (train, test).
+
+    Raises ``UserError`` if it is unknown, not found, or not as described, and ``DamagedData`` if a file is damaged.
+    """
     dataset = get(name)
     folder = find(name, root)
     if folder is None and dataset.folders:
@@ -84,11 +99,14 @@ def load(name: str, root: str | Path | None = None) -> tuple[ImageSet, ImageSet]
 
 
 def load_folder(dataset: Dataset, folder: Path) -> tuple[ImageSet, ImageSet]:
-    """(train, test) of one folder; anything unexpected in it is refused."""
+    """Load and verify the files in one folder; returns (train, test).
+
+    Raises ``DamagedData`` if a file is damaged, and ``UserError`` if the images are not as ``dataset`` describes them.
+    """
     try:
         train, test = dataset.load(folder)
     except readers.DamagedFile as error:
-        raise UserError(f"{error}; fetch it again with `{get_command(dataset.name, folder)}`") from None
+        raise DamagedData(dataset.name, str(error), get_command(dataset.name, folder)) from None
     for part, images in (("training", train), ("test", test)):
         if fault := images.fault(dataset.shape, dataset.num_classes):
             raise UserError(f"data.name={dataset.name}: in the {part} set of {folder}, {fault}")
@@ -96,7 +114,7 @@ def load_folder(dataset: Dataset, folder: Path) -> tuple[ImageSet, ImageSet]:
 
 
 def get_command(name: str, folder: Path | None = None) -> str:
-    """The command that fetches a data set, into the root of the folder if one is given."""
+    """The shell command that fetches a data set, into the data root that contains ``folder`` if it is given."""
     root = folder and next((up for up in folder.parents if any(up / end == folder for end in get(name).folders)), None)
     return f"python -m fl_platform data get {name}" + (f" --root {shlex.quote(str(root))}" if root else "")
 

@@ -1,4 +1,4 @@
-"""From a configuration to the data of a run: what is trained on, what is evaluated, who owns which sample."""
+"""The data of a run, from its configuration: training and evaluation sets, and the partition over workers."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +12,11 @@ from fl_platform.errors import UserError
 
 
 def prepare(config: Config) -> tuple[ImageSet, ImageSet]:
-    """(trained on, evaluated): the test set, or the share of the training data that is held out, is evaluated."""
+    """Load the data of a run; returns (training set, evaluation set).
+
+    The evaluation set is the test set, or a part of the training data if ``data.validation_fraction`` > 0.
+    Raises ``UserError`` if the data is missing or damaged, or the fraction leaves one side empty.
+    """
     train, test = datasets.load(config.data.name, config.data.root)
     if config.data.validation_fraction > 0:
         return split_validation(train, config.data.validation_fraction, config.seed)
@@ -20,7 +24,10 @@ def prepare(config: Config) -> tuple[ImageSet, ImageSet]:
 
 
 def split_validation(train: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet]:
-    """(training, validation): a stratified share is held out, the same for every algorithm of a seed."""
+    """Hold out a stratified fraction; returns (training, validation), which depend on the seed alone.
+
+    Raises ``UserError`` if either side would be empty.
+    """
     count = round(fraction * len(train))
     if not 0 < count < len(train):
         raise UserError(
@@ -32,7 +39,11 @@ def split_validation(train: ImageSet, fraction: float, seed: int) -> tuple[Image
 
 
 def deal(config: Config, labels: ArrayLike) -> Partition:
-    """The partition of a run; it depends on the seed and the data keys, not on the algorithm."""
+    """Partition the samples with these labels over the workers of a run.
+
+    The result depends on the seed and the ``data`` keys, not on the algorithm. Raises ``UserError`` if there are
+    too few samples for the number of workers or shards.
+    """
     return make_partition(
         config.data.partition,
         np.asarray(labels),

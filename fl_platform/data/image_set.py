@@ -1,4 +1,4 @@
-"""Labelled images in memory, and how a share of them is held out."""
+"""Labelled images in memory, and stratified hold-out."""
 
 from dataclasses import dataclass
 
@@ -17,17 +17,19 @@ class ImageSet:
 
     @staticmethod
     def from_arrays(images: NDArray[np.uint8], labels: NDArray[np.integer]) -> "ImageSet":
+        """Wrap NumPy arrays; the images share memory with the array."""
         return ImageSet(torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def subset(self, indices: NDArray[np.int64]) -> "ImageSet":
+        """A copy of the samples at ``indices``, in that order."""
         chosen = torch.from_numpy(indices)
         return ImageSet(self.images[chosen], self.labels[chosen])
 
     def fault(self, shape: tuple[int, int, int], num_classes: int) -> str | None:
-        """What contradicts a data set of this image shape and number of classes, in words; None if nothing does."""
+        """Describe how the images differ from this shape and number of classes; None if they agree."""
         found = tuple(self.images.shape[1:])
         if self.images.dtype != torch.uint8 or found != shape:
             return f"images are {self.images.dtype} of shape {found}, expected torch.uint8 of shape {shape}"
@@ -45,7 +47,7 @@ class ImageSet:
 def hold_out(
     labels: NDArray[np.int64], count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices (kept, held), both ascending: ``count`` samples held out, each class in proportion to its size."""
+    """Hold out ``count`` samples, each class in proportion to its size; returns ascending indices (kept, held out)."""
     sizes = np.bincount(labels)
     exact = sizes * count / max(len(labels), 1)
     shares = np.floor(exact).astype(np.int64)

@@ -1,4 +1,4 @@
-"""An image set on a device: batches by index, normalised and, for training, cropped and flipped at random."""
+"""An image set on a device: batches by index, normalised, and for training randomly cropped and flipped."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -13,11 +13,12 @@ from fl_platform.data.image_set import ImageSet
 
 _TOP, _LEFT, _FLIP = range(3)  # streams of noise
 
-Room = Callable[..., Tensor]
+Allocate = Callable[..., Tensor]
+"""Returns a tensor to write into: ``torch.empty``, or a function of the same signature that reuses a buffer."""
 
 
 class Images:
-    """Images stay uint8 and are normalised when asked for."""
+    """Images stored as uint8 and normalised per batch."""
 
     def __init__(self, image_set: ImageSet, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
@@ -35,33 +36,34 @@ class Images:
 
     @property
     def are_augmented(self) -> bool:
-        """Training batches are cropped or flipped."""
+        """Whether training batches are cropped or flipped."""
         return bool(self._crop_padding or self._flip)
 
     def labels(self, indices: Tensor) -> Tensor:
+        """The classes of the samples at ``indices``, in the same shape."""
         return self.all_labels.take(indices)
 
-    def batch(self, indices: Tensor, augment_keys: Tensor | None = None, room: Room = torch.empty) -> Tensor:
-        """[..., B, C, H, W] for indices [..., B], written into ``room(shape, dtype=..., device=...)``.
+    def batch(self, indices: Tensor, augment_keys: Tensor | None = None, allocate: Allocate = torch.empty) -> Tensor:
+        """Normalised images [..., B, C, H, W] for indices [..., B], written into a tensor from ``allocate``.
 
-        ``augment_keys`` [...] makes one random crop and flip a sample, if the data set has any. Sample b of a
-        batch depends on its key and b alone, so neither padding nor the order of workers changes it.
+        ``augment_keys`` [...] adds one random crop and flip per sample, if the data set has any. Sample b of a
+        batch depends only on its key and b, so neither padding nor the order of workers changes it.
         """
         pixels = self._images.index_select(0, indices.flatten())
         if augment_keys is not None and self.are_augmented:
             pixels = self._augment(pixels, augment_keys, indices.shape[-1])
-        return self._normalise(pixels, room).view(*indices.shape, *pixels.shape[1:])
+        return self._normalise(pixels, allocate).view(*indices.shape, *pixels.shape[1:])
 
     def whole(self) -> Tensor:
-        """All images, normalised, channels last (what convolutions like best); computed once."""
+        """All images, normalised, in channels-last memory format (fastest for convolutions); computed once."""
         return self._whole
 
     @cached_property
     def _whole(self) -> Tensor:
         return self._normalise(self._images, torch.empty).contiguous(memory_format=torch.channels_last)
 
-    def _normalise(self, pixels: Tensor, room: Room) -> Tensor:
-        values = room(pixels.shape, dtype=self._scale.dtype, device=self.device)
+    def _normalise(self, pixels: Tensor, allocate: Allocate) -> Tensor:
+        values = allocate(pixels.shape, dtype=self._scale.dtype, device=self.device)
         return values.copy_(pixels).mul_(self._scale).add_(self._shift)
 
     def _augment(self, pixels: Tensor, keys: Tensor, count: int) -> Tensor:
@@ -80,5 +82,5 @@ class Images:
 
 
 def _draw(keys: Tensor, count: int, below: int, stream: int) -> Tensor:
-    """One integer a sample, as a column."""
+    """One integer in [0, below) per sample, as a column."""
     return noise.integers(keys, count, below, stream).view(-1, 1)

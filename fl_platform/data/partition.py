@@ -1,4 +1,4 @@
-"""Training data dealt to workers: labels and a random stream in, index arrays out."""
+"""Partitions of training data over workers: IID, label shards, and Dirichlet."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,24 +9,25 @@ from numpy.typing import ArrayLike, NDArray
 from fl_platform.errors import UserError, unknown_name
 
 Indices = NDArray[np.int64]
-Dealt = tuple[Indices, Indices]
+Assignment = tuple[Indices, Indices]
 """Sample indices, and for each the worker that owns it."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Who owns which sample, rows end to end: worker i has ``indices[offsets[i]:offsets[i + 1]]``."""
+    """The samples of every worker, concatenated: worker i owns ``indices[offsets[i]:offsets[i + 1]]``."""
 
     indices: Indices
     offsets: Indices
 
     @property
     def num_workers(self) -> int:
+        """Number of workers, N."""
         return len(self.offsets) - 1
 
     @property
     def sizes(self) -> Indices:
-        """n_i of every worker."""
+        """Number of samples of every worker, n_i."""
         return np.diff(self.offsets)
 
     def of(self, worker: int) -> Indices:
@@ -34,7 +35,7 @@ class Partition:
         return self.indices[self.offsets[worker] : self.offsets[worker + 1]]
 
     def class_counts(self, labels: ArrayLike, num_classes: int) -> Indices:
-        """[num_workers, num_classes]: samples of each class that each worker owns."""
+        """Number of samples per worker and class, [num_workers, num_classes]."""
         owners = np.repeat(np.arange(self.num_workers), self.sizes)
         cells = owners * num_classes + np.asarray(labels)[self.indices]
         return np.bincount(cells, minlength=self.num_workers * num_classes).reshape(self.num_workers, num_classes)
@@ -49,49 +50,53 @@ def make_partition(
     omega: float = 0.1,
     shards_per_worker: int = 2,
 ) -> Partition:
-    """Deal every sample once, at least two to each worker (BatchNorm cannot train on one)."""
-    dealers: dict[str, Callable[[], Dealt]] = {
-        "dirichlet": lambda: _deal_dirichlet(labels, num_workers, rng, omega),
-        "iid": lambda: _deal_iid(labels, num_workers, rng),
-        "shards": lambda: _deal_shards(labels, num_workers, rng, shards_per_worker),
+    """Assign every sample to one worker, at least two to each (BatchNorm cannot train on one).
+
+    ``kind`` is dirichlet, iid or shards; ``omega`` and ``shards_per_worker`` are the parameters of the first and
+    the last. Raises ``UserError`` if the kind is unknown or there are too few samples.
+    """
+    kinds: dict[str, Callable[[], Assignment]] = {
+        "dirichlet": lambda: _assign_dirichlet(labels, num_workers, rng, omega),
+        "iid": lambda: _assign_iid(labels, num_workers, rng),
+        "shards": lambda: _assign_shards(labels, num_workers, rng, shards_per_worker),
     }
-    if kind not in dealers:
-        raise unknown_name("data.partition", kind, dealers)
+    if kind not in kinds:
+        raise unknown_name("data.partition", kind, kinds)
     if not 1 <= num_workers <= len(labels) // 2:
         raise UserError(
             f"num_workers={num_workers} is not possible with {len(labels)} training samples: "
             f"each worker needs 2, so it must be between 1 and {len(labels) // 2}"
         )
-    indices, owners = dealers[kind]()
+    indices, owners = kinds[kind]()
     offsets = np.concatenate(([0], np.cumsum(np.bincount(owners, minlength=num_workers))))
     return Partition(indices[np.argsort(owners, kind="stable")], offsets)
 
 
-def _deal_iid(labels: Indices, num_workers: int, rng: np.random.Generator) -> Dealt:
-    """A shuffled deck in equal hands, up to one sample."""
+def _assign_iid(labels: Indices, num_workers: int, rng: np.random.Generator) -> Assignment:
+    """Shuffle the samples and cut them into parts whose sizes differ by at most one."""
     samples = len(labels)
     return rng.permutation(samples), np.arange(samples) * num_workers // samples
 
 
-def _deal_shards(labels: Indices, num_workers: int, rng: np.random.Generator, shards_per_worker: int) -> Dealt:
-    """Label-sorted data in equal shards, dealt at random (McMahan et al. 2017, section 3)."""
+def _assign_shards(labels: Indices, num_workers: int, rng: np.random.Generator, shards_per_worker: int) -> Assignment:
+    """Sort by label, cut into equal shards, and assign those at random (McMahan et al. 2017, section 3)."""
     samples, num_shards = len(labels), num_workers * shards_per_worker
     if num_shards > samples:
         raise UserError(
             f"data.shards_per_worker={shards_per_worker} with num_workers={num_workers} needs {num_shards} shards "
-            f"of {samples} training samples; at most {samples // num_workers} shards a worker are possible"
+            f"of {samples} training samples; at most {samples // num_workers} shards per worker are possible"
         )
     owner_of_shard = rng.permutation(num_shards) // shards_per_worker
     return np.argsort(labels, kind="stable"), owner_of_shard[np.arange(samples) * num_shards // samples]
 
 
-def _deal_dirichlet(labels: Indices, num_workers: int, rng: np.random.Generator, omega: float) -> Dealt:
-    """For each class c, shares over workers P_c ~ Dirichlet(omega 1_N), after two samples were set aside for each."""
+def _assign_dirichlet(labels: Indices, num_workers: int, rng: np.random.Generator, omega: float) -> Assignment:
+    """Reserve two samples per worker, then split each class c by shares P_c ~ Dirichlet(omega 1_N)."""
     by_class = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels)
     starts = np.cumsum(sizes) - sizes
     reserved, remaining = _reserve_two_each(by_class, starts, sizes, num_workers, rng)
-    parts: list[Dealt] = [(reserved, np.tile(np.arange(num_workers), 2))]
+    parts: list[Assignment] = [(reserved, np.tile(np.arange(num_workers), 2))]
     concentration = np.full(num_workers, min(omega, 1e12))  # shares are equal by then; numpy's sampler can overflow
     for start, size in zip(starts, remaining, strict=True):
         members = rng.permutation(by_class[start : start + size])
@@ -106,10 +111,10 @@ def _deal_dirichlet(labels: Indices, num_workers: int, rng: np.random.Generator,
 def _reserve_two_each(
     by_class: Indices, starts: Indices, sizes: Indices, num_workers: int, rng: np.random.Generator
 ) -> tuple[Indices, Indices]:
-    """Two passes over the workers: each draws a class uniformly and takes its last remaining sample.
+    """Reserve two samples per worker: in two passes each draws a class uniformly and takes its last remaining sample.
 
-    Returns the samples in the order of drawing and what remains of each class. Draws from a class that was
-    exhausted before their turn are repeated together among the classes that are left.
+    Returns the samples in the order they were drawn and the number remaining per class. Draws from a class that
+    was already exhausted are repeated together among the remaining classes.
     """
     remaining = sizes.copy()
     taken = np.empty(2 * num_workers, np.int64)

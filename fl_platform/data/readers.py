@@ -1,4 +1,4 @@
-"""Published files to arrays. Every byte is checked against its published md5 before it is parsed or unpickled."""
+"""Readers of the published files. Content is checked against its published md5 before it is parsed or unpickled."""
 
 import gzip
 import hashlib
@@ -16,18 +16,19 @@ from fl_platform.data.image_set import ImageSet, hold_out
 from fl_platform.errors import UserError
 
 Pair = tuple[ImageSet, ImageSet]
+"""(train, test)"""
 LARGEST = 200_000_000  # bytes; the largest published file, CIFAR-100's training set, has 155 MB
 
 
 class DamagedFile(Exception):
-    """A file that is not what was published. ``load`` adds how to get it again."""
+    """A file that is not the published one; ``datasets.load_folder`` turns it into a ``DamagedData``."""
 
     def __init__(self, path: Path, fault: str) -> None:
         super().__init__(f"{path} {fault}")
 
 
 def read_verified(path: Path, md5: str) -> bytes:
-    """The bytes of a file whose md5 is the published one."""
+    """Read a file; raises ``DamagedFile`` if it cannot be read or its md5 is not ``md5``."""
     try:
         with open(path, "rb") as file:
             data = file.read(LARGEST + 1)
@@ -37,10 +38,12 @@ def read_verified(path: Path, md5: str) -> bytes:
 
 
 def md5_of(data: bytes) -> str:
+    """The md5 of ``data`` as hexadecimal digits."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def verify(path: Path, data: bytes, md5: str) -> bytes:
+    """Return ``data``, the content of ``path``; raises ``DamagedFile`` if it is too large or has another md5."""
     if len(data) > LARGEST:
         raise DamagedFile(path, f"is damaged: it holds more than {LARGEST} bytes")
     found = md5_of(data)
@@ -66,13 +69,13 @@ FASHION_MNIST_MD5 = {
 
 
 def read_idx_pair(folder: Path, md5: Mapping[str, str]) -> Pair:
-    """(train, test) from the four idx files of a folder, compressed or not."""
+    """Read (train, test) from the four idx files of a folder, compressed or not."""
     arrays = [read_idx(folder / name, digest) for name, digest in md5.items()]
     return ImageSet.from_arrays(arrays[0][:, None], arrays[1]), ImageSet.from_arrays(arrays[2][:, None], arrays[3])
 
 
 def read_idx(path: Path, md5: str) -> NDArray[np.uint8]:
-    """An idx file of unsigned bytes; ``path.gz`` serves where ``path`` is missing."""
+    """Read an idx file of unsigned bytes, or ``path.gz`` if ``path`` does not exist."""
     packed = path.with_name(path.name + ".gz")
     if packed.exists() and not path.exists():
         try:
@@ -84,7 +87,7 @@ def read_idx(path: Path, md5: str) -> NDArray[np.uint8]:
         data = read_verified(path, md5)
     header = 4 + 4 * data[3]  # two zeros, the type, the number of axes, then each axis
     shape = np.frombuffer(data[4:header], ">u4").astype(np.int64)
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()  # torch wants memory it may write to
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()  # torch needs writable memory
 
 
 # --- CIFAR-10 and CIFAR-100 ---
@@ -109,19 +112,20 @@ CIFAR100_PICKLE_MD5 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0e
 
 
 def read_cifar_pickles(folder: Path, md5: Mapping[str, str], label_key: str) -> Pair:
-    """(train, test) from pickled batches, the last of which is the test set."""
+    """Read (train, test) from pickled batches, the last of which is the test set."""
     parts = [read_cifar_pickle(folder / name, digest, label_key) for name, digest in md5.items()]
     return join_batches(parts[:-1]), join_batches(parts[-1:])
 
 
 def read_cifar_pickle(path: Path, md5: str, label_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    published = read_verified(path, md5)  # a pickle can run code; nobody else's gets past this line
+    """Read (pixels [n, 3072], labels [n]) of one pickled batch."""
+    published = read_verified(path, md5)  # unpickling can run code, so only the published bytes get here
     batch: dict[str, Any] = pickle.loads(published, encoding="latin1")
     return np.asarray(batch["data"], np.uint8), np.asarray(batch[label_key], np.int64)
 
 
 def read_cifar10_binary(folder: Path) -> Pair:
-    """(train, test) from CIFAR-10's binary version: a label byte, then 3072 pixel bytes, for each image."""
+    """Read (train, test) from CIFAR-10's binary version: a label byte and 3072 pixel bytes per image."""
     records = [
         np.frombuffer(read_verified(folder / name, digest), np.uint8).reshape(-1, 3073)
         for name, digest in CIFAR10_BINARY_MD5.items()
@@ -131,6 +135,7 @@ def read_cifar10_binary(folder: Path) -> Pair:
 
 
 def join_batches(parts: list[tuple[NDArray[np.uint8], NDArray[np.int64]]]) -> ImageSet:
+    """Concatenate batches of (pixels [n, 3072], labels [n])."""
     pixels, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return ImageSet.from_arrays(pixels.reshape(-1, 3, 32, 32), labels)
 
@@ -141,7 +146,10 @@ DIGITS_MD5 = "4d034029885394119b9a7cabcfb5edeb"
 
 
 def read_digits() -> Pair:
-    """(train, test): the 1797 embedded digits, 360 of them held out once and for all."""
+    """Read (train, test): the 1797 digits of scikit-learn, of which a fixed selection of 360 is the test set.
+
+    Raises ``UserError`` if scikit-learn ships other digits.
+    """
     from sklearn.datasets import load_digits  # takes a second, and only this data set needs it
 
     digits = load_digits()

@@ -1,4 +1,4 @@
-"""Persistent mini-batch streams: each worker goes on in the next round where it stopped in the last."""
+"""Persistent mini-batch streams: each worker continues in the next round where it stopped in the previous one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ class BatchPlan:
 
 
 class BatchStreams:
-    """Per worker, permutations cut into consecutive batches; a tail of one sample is dropped (BatchNorm).
+    """Per worker, permutations cut into consecutive batches; a last batch of one sample is dropped (BatchNorm).
 
-    A worker with no more samples than a batch gives all of them at every step. The permutation of a pass comes
-    from its own named stream, so the state of a worker is one number: how many batches it has drawn.
+    A worker with at most a batch of samples uses all of them at every step. The permutation of a pass comes from
+    its own named random stream, so the state of a worker is one number: how many batches it has drawn.
     """
 
     def __init__(self, partition: Partition, batch_size: int, seed: int) -> None:
@@ -42,7 +42,7 @@ class BatchStreams:
         self._orders: dict[int, tuple[int, Indices]] = {}  # worker -> (pass, its samples in the order of that pass)
 
     def draw(self, workers: Indices, steps: int) -> BatchPlan:
-        """The next ``steps`` batches of distinct workers."""
+        """Draw the next ``steps`` batches of each of the given, distinct workers."""
         ids: list[int] = np.asarray(workers).tolist()
         usable = self._usable(workers)
         per_pass = -(-usable // self._batch_size)
@@ -61,10 +61,10 @@ class BatchStreams:
         return BatchPlan(np.ascontiguousarray(indices.swapaxes(0, 1)), np.ascontiguousarray(counts.T))
 
     def full_pass(self, workers: Indices) -> Iterator[BatchPlan]:
-        """Every sample of each worker once, in plans of one step; a worker that has no more has count 0.
+        """Yield plans of one step that cover every sample of each worker once; exhausted workers have count 0.
 
-        Samples come in the order of the partition, the streams stay where they are, and a tail of one sample
-        is left out as in ``draw``.
+        Samples come in the order of the partition, the streams do not advance, and a last batch of one sample is
+        dropped as in ``draw``.
         """
         usable = self._usable(workers)
         starts = self._partition.offsets[workers]
@@ -77,13 +77,14 @@ class BatchStreams:
             yield BatchPlan(indices[None], counts[None])
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The workers seen so far and how many batches each has drawn."""
+        """State for a checkpoint: the workers seen so far and how many batches each has drawn."""
         return {
             "workers": torch.tensor(list(self._drawn), dtype=torch.int64),
             "batches": torch.tensor(list(self._drawn.values()), dtype=torch.int64),
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue from a checkpoint; raises ``UserError`` if it has more workers than the partition."""
         workers = state["workers"].tolist()
         if workers and max(workers) >= self._partition.num_workers:
             raise UserError(
@@ -94,13 +95,13 @@ class BatchStreams:
         self._orders = {}
 
     def _usable(self, workers: Indices) -> Indices:
-        """Samples of a pass: all but a tail of one."""
+        """Number of samples per pass: all but a last batch of one."""
         sizes = self._partition.offsets[workers + 1] - self._partition.offsets[workers]
         has_single_tail = (sizes > self._batch_size) & (sizes % self._batch_size == 1)
         return np.where(has_single_tail, sizes - 1, sizes)
 
     def _pieces(self, worker: int, usable: int, per_pass: int, first: int, last: int) -> list[Indices]:
-        """Batches first..last of one worker as few contiguous runs of samples."""
+        """Batches first..last of one worker, as few contiguous slices."""
         samples = self._partition.of(worker)
         if len(samples) <= self._batch_size:
             return [samples] * (last - first)
@@ -114,7 +115,7 @@ class BatchStreams:
         return pieces
 
     def _order(self, worker: int, number: int) -> Indices:
-        """The worker's samples as pass ``number`` permutes them; the latest pass of each worker is kept."""
+        """The worker's samples in the order of pass ``number``; the latest pass of each worker is cached."""
         known, order = self._orders.get(worker, (-1, None))
         if order is None or known != number:
             samples = self._partition.of(worker)

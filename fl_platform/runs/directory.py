@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from fl_platform.errors import UserError
+from fl_platform.errors import UserError, cannot_write
 from fl_platform.runs import liveness, metrics
 from fl_platform.runs.checkpoint_files import newest_valid
 from fl_platform.runs.record import PROVENANCE, RunRecord
@@ -161,6 +161,6 @@ def check_writable(directory: Path, source: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{source} cannot be written: {error.strerror}") from None
+        raise cannot_write(source, error) from None
     if not os.access(directory, os.W_OK | os.X_OK):
         raise UserError(f"{source} cannot be written: permission denied in {directory}")

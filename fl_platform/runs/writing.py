@@ -6,25 +6,23 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fl_platform.errors import UserError
+from fl_platform.errors import cannot_write
 
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 @contextlib.contextmanager
-def writing(place: str, cure: str = "") -> Iterator[None]:
-    """``place`` is the key, option or path that messages name; ``cure`` ends the sentence."""
+def writing(place: str, hint: str = "") -> Iterator[None]:
+    """Turn what the file system refuses into a ``UserError``, ``DiskFull`` where no space is left.
+
+    ``place`` is the key, option or path that the message names; ``hint`` ends the sentence.
+    """
     try:
         yield
     except OSError as error:
         if error.errno not in REFUSALS:
             raise
-        raise UserError(f"{place} cannot be written: {os.strerror(error.errno)}{cure}") from None
-
-
-def is_full(message: str) -> bool:
-    """Whether a message of ``writing`` says that there is no room: no fault of what was to be written."""
-    return any(os.strerror(code) in message for code in (errno.ENOSPC, errno.EDQUOT))
+        raise cannot_write(place, error, hint) from None
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -132,9 +132,8 @@ def parameter_problems(key: str, spec: Any, method: str) -> Iterator[str]:
         return
     try:
         parameter = HyperParameter(key, spec)
-    except (SchemaError, ValueError, TypeError) as error:
-        reason = str(error) if "min" in spec and "max" in spec and "less than" in str(error) else f"expected {forms}"
-        yield f"parameters.{key}={spec} is not understood; {reason}"
+    except (SchemaError, ValueError, TypeError):
+        yield f"parameters.{key}={spec} is not understood; {empty_range(key, spec) or f'expected {forms}'}"
         return
     if method == "grid" and parameter.type not in _IN_GRIDS:
         yield f"parameters.{key}={spec} cannot be listed; a grid needs values: [...], whole min: and max:, or q_uniform"
@@ -142,6 +141,14 @@ def parameter_problems(key: str, spec: Any, method: str) -> Iterator[str]:
         if spec["values"].count(value) > 1:
             yield f"parameters.{key} lists {value} more than once; every value is tried once"
             return
+
+
+def empty_range(key: str, spec: dict[str, Any]) -> str | None:
+    """What is wrong with ``min`` and ``max`` where both are numbers and no value lies between them, else None."""
+    low, high = spec.get("min"), spec.get("max")
+    if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
+        return f"{key}: min {low} is not less than max {high}"
+    return None
 
 
 def content_problems(sweep: Sweep) -> Iterator[str]:
@@ -152,9 +159,9 @@ def content_problems(sweep: Sweep) -> Iterator[str]:
         except UserError as error:
             yield f"parameters: {error}"
     try:
-        run_arguments(sweep.command, str(sweep.source))
+        run_arguments(sweep.command)
     except UserError as error:
-        yield str(error).removeprefix(f"{sweep.source}: ")
+        yield str(error)
     if not any(part in ("${args}", "${args_no_hyphens}") for part in sweep.command):
         yield "command has neither ${args_no_hyphens} nor ${args}: the parameters would not reach the run"
     yield from metric_problems(sweep)

@@ -82,7 +82,7 @@ class Plan:
             trials *= len(spec.get("values", [0]))
         lines = [
             f"{self.feeds}",
-            f"offline: python -m fl_platform sweep run sweeps/{self.name}.yaml --workers 2",
+            f"offline: python -m fl_platform sweep run sweeps/{self.name}.yaml --jobs 2",
             f"online:  wandb sweep sweeps/{self.name}.yaml, then wandb agent ID",
             f"cost: {trials} trials, about {hours(self.core_hours)} on CPU cores of one thread each{gpu_hours(self)}",
             *textwrap.wrap(self.notes, 116),
@@ -301,7 +301,7 @@ def demo() -> Plan:
             "num_rounds": values(20),
         },
         core_hours=0.08,
-        notes="Most of it is Python's start, once a trial; --in-process beside --workers 2 saves that and takes 90 "
+        notes="Most of it is Python's start, once a trial; --in-process beside --jobs 2 saves that and takes 90 "
         "core-seconds.",
     )
 

@@ -1,5 +1,7 @@
 """The launcher: proposes trials, starts them where there is room, follows them, and puts down how they end."""
 
+import errno
+import os
 import signal
 import time
 from dataclasses import dataclass, field
@@ -7,9 +9,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fl_platform.errors import UserError
+from fl_platform.errors import cannot_write
 from fl_platform.runs.rows import RowReader
-from fl_platform.runs.writing import is_full, writing
+from fl_platform.runs.writing import writing
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.display import Display
 from fl_platform.sweeps.ledger import Entry, Ledger
@@ -20,6 +22,7 @@ from fl_platform.sweeps.status import Status, status_of
 from fl_platform.sweeps.trials import Outcome, Trial, environment, judge, plan, scalars, stored_outcome
 
 POLL_SECONDS = 0.1
+GOES_ON = "; what was recorded stays, and the same command goes on"
 LOOK_SECONDS = 1.0  # between looks at the ledger for a stop and at hyperband
 
 
@@ -67,9 +70,8 @@ class Launcher:
     def run(self) -> Status:
         """Work until nothing is left or someone says stop."""
         earlier = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        cure = "; what was recorded stays, and the same command goes on"
         try:
-            with writing(f"output.dir={self.sweep.output}", cure):
+            with writing(f"output.dir={self.sweep.output}", GOES_ON):
                 self.ledger.keep_retries(self.retries)
                 if self.sweep.method == "grid":
                     self.ledger.propose(grid(self.sweep)[: self.at_most])
@@ -159,8 +161,10 @@ class Launcher:
             if outcome.state is TrialState.INTERRUPTED and isinstance(self.pool, InProcessPool):
                 self.stopping = True  # Ctrl-C reached the trial itself
             self._put_down(running, outcome)
-            if is_full(outcome.message):  # every other trial would meet the same
-                raise UserError(outcome.message.removeprefix("fl_platform: "))
+            if outcome.is_disk_full:  # every other trial would meet the same
+                full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                hint = f" (trial {number}, log: {running.trial.log}){GOES_ON}"
+                raise cannot_write(f"output.dir={self.sweep.output}", full, hint)
 
     def _put_down(self, running: Running, outcome: Outcome) -> None:
         data = {"summary": outcome.summary, "message": outcome.message}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_platform.errors import UserError
+from fl_platform.errors import DiskFull, UserError
 from fl_platform.runs.liveness import is_held
 from fl_platform.runs.sources import LEDGER
 from fl_platform.runs.writing import writing
@@ -149,7 +149,8 @@ class Ledger:
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.OperationalError as error:  # a full disk, a read-only one, a rival that holds it for a minute
-            raise UserError(
+            kind = DiskFull if error.sqlite_errorcode == sqlite3.SQLITE_FULL else UserError
+            raise kind(
                 f"the ledger {self.file} cannot be used: {error}; what it has stays, and the same command goes on"
             ) from None
 

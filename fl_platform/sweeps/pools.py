@@ -11,8 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Protocol
 
-from fl_platform.errors import UserError
-from fl_platform.runs.writing import is_full
+from fl_platform.errors import NO_SPACE_LEFT, DiskFull, UserError
 from fl_platform.sweeps.trials import Trial
 
 
@@ -149,8 +148,10 @@ class InProcessPool:
             checkpoint = trial.files.newest_checkpoint() if trial.files.result() is None else None
             self._is_to_stop = False
             return launch(trial.spec, checkpoint, self._after_round).exit_code
+        except DiskFull:
+            raise
         except Exception as error:
-            if is_full(str(error)):
+            if isinstance(error, OSError) and error.errno in NO_SPACE_LEFT:
                 raise
             traceback.print_exc()
             return 1
@@ -178,7 +179,7 @@ class Companions:
     """Further launchers of the same sweep with ``--in-process``: each works in a process of its own."""
 
     def __init__(self, count: int, words: list[str], directory: Path) -> None:
-        command = [sys.executable, "-m", "fl_platform", "sweep", "run", *words, "--in-process", "--workers", "1"]
+        command = [sys.executable, "-m", "fl_platform", "sweep", "run", *words, "--in-process", "--jobs", "1"]
         logs = [directory / "logs" / f"launcher-{number}.log" for number in range(2, count + 2)]
         self._processes = [start_process(command, {}, log) for log in logs]
 

@@ -10,10 +10,11 @@ from typing import Any
 import yaml
 
 from fl_platform.config.resolve import RunSpec
+from fl_platform.errors import DiskFull
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.status import RunStatus
-from fl_platform.runs.writing import is_full, write_atomically
+from fl_platform.runs.writing import write_atomically
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.words import expand, run_arguments
@@ -59,7 +60,7 @@ def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> 
     json_file = directory / "params" / f"{number:05d}.json"
     program = str(sweep.config.get("program", ""))
     command = [*expand(sweep.command, params, program=program, json_file=str(json_file)), *launch_words(sweep)]
-    arguments = run_arguments(command, str(sweep.source))
+    arguments = run_arguments(command)
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
         spec = arguments.spec()
@@ -97,11 +98,12 @@ def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended: a state of the ledger, its figures, and what went wrong."""
+    """How a trial ended: a state of the ledger, its figures, what went wrong, and whether the disk is full."""
 
     state: TrialState
     summary: dict[str, Any]
     message: str = ""
+    is_disk_full: bool = False
 
 
 def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_stop: TrialState | None) -> Outcome:
@@ -116,9 +118,9 @@ def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_st
         return Outcome(asked_to_stop, {**summary, metrics.STATUS: asked_to_stop.value})
     if ending is RunStatus.INTERRUPTED:
         return Outcome(TrialState.INTERRUPTED, summary)
+    if exit_code == DiskFull.exit_code:  # no failure of the trial: it goes on once there is space
+        return Outcome(TrialState.INTERRUPTED, summary, f"no space left (log: {trial.log})", is_disk_full=True)
     said = last_line(trial.log)
-    if exit_code == 2 and is_full(said):
-        return Outcome(TrialState.INTERRUPTED, summary, said)
     what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
     if ending.has_ended:
         what += f" without the result {trial.files.result_file}"

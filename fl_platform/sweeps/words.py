@@ -51,7 +51,7 @@ def expand(
     return expanded
 
 
-def run_arguments(command: list[str], source: str) -> RunArguments:
+def run_arguments(command: list[str]) -> RunArguments:
     """Return the arguments of ``fl_platform run`` in an expanded command, as ``run`` will read them.
 
     Raises UserError for any other program, for what ``run`` would refuse, and for ``--resume``: ``--continue`` is what
@@ -61,13 +61,13 @@ def run_arguments(command: list[str], source: str) -> RunArguments:
         (place + 1 for place in range(1, len(command)) if command[place] == "run" and is_ours(command[place - 1])), None
     )
     if start is None:
-        raise UserError(f"{source}: command={shlex.join(command)} does not call `fl_platform run`; allowed: {EXAMPLE}")
+        raise UserError(f"command={shlex.join(command)} does not call `fl_platform run`; allowed: {EXAMPLE}")
     try:
         arguments = parse_command(command[start:])
     except UserError as error:
-        raise UserError(f"{source}: command={shlex.join(command)} is refused by `fl_platform run`: {error}") from None
+        raise UserError(f"command={shlex.join(command)} is refused by `fl_platform run`: {error}") from None
     if arguments.resume is not None:
-        raise UserError(f"{source}: command has --resume {arguments.resume}; a trial goes on with --continue")
+        raise UserError(f"command has --resume {arguments.resume}; a trial goes on with --continue")
     return arguments
 
 

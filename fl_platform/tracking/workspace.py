@@ -15,7 +15,7 @@ from typing import Any
 import requests
 import wandb
 
-from fl_platform.errors import UserError
+from fl_platform.errors import UserError, cannot_write
 from fl_platform.runs import metrics
 
 with warnings.catch_warnings():  # its models are declared the pydantic 1 way
@@ -134,7 +134,7 @@ def save_definition(plan: Plan, directory: Path) -> list[Path]:
             path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             written.append(path)
     except OSError as error:
-        raise UserError(f"--offline-out {directory} cannot be written: {error.strerror}") from None
+        raise cannot_write(f"--offline-out {directory}", error) from None
     return written
 
 

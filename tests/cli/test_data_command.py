@@ -44,7 +44,7 @@ def test_partition_prints_what_a_run_would_deal(capsys):
     summary = dict(line.split(": ") for line in lines[32:])
     sizes = partition.sizes
     assert summary["samples"] == "1437"
-    assert summary["samples a worker"].startswith(f"median {np.median(sizes):g},")
+    assert summary["samples per worker"].startswith(f"median {np.median(sizes):g},")
     assert summary["workers with fewer than batch_size=64"] == f"{(sizes < 64).mean():.0%}"
     assert summary["effective workers, 1 / sum q^2"] == f"{1437**2 / (sizes**2).sum():.1f}"
 

@@ -1,5 +1,6 @@
 """``sweep`` from the outside: real processes, killed, stopped and resumed; what it prints and how it exits."""
 
+import argparse
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from fl_platform.cli import main
+from fl_platform.cli.sweep import run_options
 from fl_platform.runs import metrics
 from fl_platform.runs.wandb_logs import read
 from fl_platform.sweeps.definition import find_sweep
@@ -118,10 +120,10 @@ def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(capsys: 
 def test_hyperband_two_launchers_and_what_reaches_wandb(capsys: pytest.CaptureFixture[str]) -> None:
     """A hopeless rate is stopped early; two launchers share the trials; logs carry sweep id, group and tags."""
     stop = {"type": "hyperband", "max_iter": 90, "s": 2, "eta": 3}
-    rates = {"local_lr": {"values": [0.1, 1e-9, 2e-9]}, "num_rounds": {"value": 400}}
+    rates = {"local_lr": {"values": [0.1, 1e-9]}, "num_rounds": {"value": 400}}
     file = write("rates", rates, metric=ACCURACY, early_terminate=stop)
-    other = start(file, "--workers", "1")
-    assert main(["sweep", "run", file, "--workers", "1"]) == 0
+    other = start(file, "--jobs", "1")
+    assert main(["sweep", "run", file, "--jobs", "1"]) == 0
     said = [capsys.readouterr().err, other.communicate()[0]]
     assert other.returncode == 0, said
     entries = entries_of(file)
@@ -197,3 +199,13 @@ def test_bad_input_is_one_sentence(words: list[str], said: str, capsys: pytest.C
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_the_former_name_of_jobs_is_taken_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    parsed = []
+    for option in ("--jobs", "--workers"):
+        parser = argparse.ArgumentParser()
+        run_options(parser)
+        parsed.append(parser.parse_args(["any.yaml", option, "3"]).jobs)
+    assert parsed == [3, 3]
+    assert capsys.readouterr().err == "hint: --workers is called --jobs now\n"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from fl_platform import algorithms
 from fl_platform.algorithms import base
 from fl_platform.config.options import default_of, walk
 from fl_platform.federation.build import make_algorithm
@@ -20,7 +19,6 @@ ALGORITHMS = base.names()
 
 
 def test_the_sixteen_algorithms_are_registered():
-    assert algorithms.__path__
     assert set(ALGORITHMS) >= {
         "fedavg", "fedavgm", "fedprox", "fedproxm", "moon", "moonm", "fedmlb", "fedmlbm", "scaffold", "feddyn",
         "mimelite", "mifa", "mifam", "gradma", "gradma_w", "gradma_s",

@@ -78,7 +78,10 @@ def test_damaged_data_is_replaced_whatever_its_format(sources, tmp_path, capsys)
     assert fetch.fetch("dots", tmp_path) == tmp_path / "dots-other"
     assert files(tmp_path) == ["dots-other/dots"]
     assert datasets.find("dots", tmp_path) == tmp_path / "dots-other"
-    assert "is damaged" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "is damaged" in said
+    assert "getting it again" in said
+    assert "fetch it again" not in said  # the advice for a person is left out
 
 
 def test_when_no_source_answers_nothing_is_left_and_the_place_is_named(sources, tmp_path):

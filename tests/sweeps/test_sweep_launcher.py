@@ -8,6 +8,7 @@ import pytest
 from small_sweeps import entries_of, launch_here, quick_sweep
 
 from fl_platform.cli.sweep import forget_wandb
+from fl_platform.errors import DiskFull
 from fl_platform.federation.launch import launch
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
@@ -217,3 +218,46 @@ def test_the_live_table_shows_trials_rounds_and_the_whole(tmp_path: Path, capsys
         "\n2/2 done (2 finished)",
     ):
         assert part in shown
+
+
+class FullDiskPool:
+    """A pool whose trials all end with the exit code of a full disk."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self._codes: dict[int, int] = {}
+
+    def capacity(self) -> int:
+        return 1
+
+    def start(self, trial: Trial, variables: dict[str, str]) -> int:
+        self.started.append(trial.number)
+        self._codes[trial.number] = DiskFull.exit_code
+        return 0
+
+    def ended(self) -> dict[int, int]:
+        codes, self._codes = self._codes, {}
+        return codes
+
+    def stop(self, number: int) -> None:
+        """A trial has ended before it could be asked to."""
+
+    def kill(self) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_trial_that_finds_the_disk_full_stops_the_sweep_and_has_not_failed(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, SEEDS)
+    sweep.write_copy(sweep.directory)
+    pool = FullDiskPool()
+    with Ledger(sweep.directory) as ledger:
+        ledger.launch([])
+        launcher = Launcher(sweep, sweep.directory, ledger, pool, Display(), retries=0, cap=None)
+        with pytest.raises(DiskFull, match=r"output\.dir=.* No space left on device \(trial 0, log: .*same command"):
+            launcher.run()
+    assert pool.started == [0]
+    assert [entry.state for entry in entries_of(sweep)] == ["interrupted", "proposed", "proposed"]
+    assert launch_here(sweep).counts["finished"] == 3

@@ -29,6 +29,7 @@ def wandb(server: WandbServer, *words: str) -> str:
     """The real command line, talking to the loopback server."""
     command = [str(Path(sys.executable).with_name("wandb")), *words]
     variables = server.environment()
+    variables["WANDB_AGENT_REPORT_INTERVAL"] = "1"  # seconds; 5 otherwise
     variables["PATH"] = f"{Path(sys.executable).parent}:{variables['PATH']}"  # an agent calls a plain `python`
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -65,7 +66,7 @@ def test_sync_keeps_what_groups_the_runs_of_an_offline_sweep(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)  # the client writes its own log below the working directory
     algorithms: dict[str, Any] = {"algorithm.name": {"values": ["fedavg", "scaffold"]}}
     sweep = quick_sweep(tmp_path, algorithms, "tracking.mode=offline", name="offline")
-    assert main(["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process", "--workers", "2"]) == 0
+    assert main(["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process", "--jobs", "2"]) == 0
     with WandbServer() as server:
         wandb(server, "sync", *map(str, (tmp_path / "runs/wandb").glob("offline-run-*")))
         assert server.unknown == []

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from small_sweeps import quick_sweep
 
-from fl_platform.errors import UserError
+from fl_platform.errors import DiskFull, UserError
 from fl_platform.runs import metrics
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.proposals import grid
@@ -88,6 +88,8 @@ def test_a_list_for_a_key_whose_values_are_lists_is_a_value(tmp_path: Path) -> N
         (-15, None, "interrupted", "interrupted"),
         (-9, None, None, "failed"),
         (1, None, None, "failed"),
+        (2, None, None, "failed"),
+        (4, None, None, "interrupted"),
     ],
 )
 def test_how_a_process_ends_is_how_its_trial_ends(
@@ -103,6 +105,7 @@ def test_how_a_process_ends_is_how_its_trial_ends(
         asked_to_stop=TrialState(asked) if asked else None,
     )
     assert outcome.state == state
-    assert bool(outcome.message) == (state == "failed")
+    assert outcome.is_disk_full == (exit_code == DiskFull.exit_code)
+    assert bool(outcome.message) == (state == "failed" or outcome.is_disk_full)
     assert outcome.summary[metrics.TEST_ACCURACY] == 0.5
     assert outcome.summary[metrics.ROUNDS] == (2 if result else 1)

@@ -56,7 +56,7 @@ def test_what_run_will_read() -> None:
         "seed=1",
         "--mu=2",
     ]
-    found = run_arguments([*command, "--drop-unused"], "x.yaml")
+    found = run_arguments([*command, "--drop-unused"])
     assert found.keys == ["seed=1", "mu=2"]
     assert found.config == [Path("a.yaml")]
     assert (found.drop_unused, found.skip_finished) == (True, True)
@@ -67,14 +67,14 @@ def test_what_run_will_read() -> None:
     [
         ("--no-such-flag", "is refused by `fl_platform run`: unrecognized arguments: --no-such-flag"),
         ("--config", "is refused by `fl_platform run`: argument --config: expected one argument"),
-        ("--resume=abc", "command has --resume abc; a trial goes on with --continue"),
+        ("--resume=abc", " has --resume abc; a trial goes on with --continue"),
     ],
 )
 def test_arguments_that_run_or_a_trial_cannot_take_are_refused(argument: str, why: str) -> None:
-    with pytest.raises(UserError, match=rf"^x\.yaml: .*{why}$"):
-        run_arguments(["fl-platform", "run", "seed=1", argument], "x.yaml")
+    with pytest.raises(UserError, match=rf"^command.*{why}$"):
+        run_arguments(["fl-platform", "run", "seed=1", argument])
 
 
 def test_another_program_is_refused() -> None:
-    with pytest.raises(UserError, match=r"x\.yaml: command=python train\.py run .* does not call `fl_platform run`"):
-        run_arguments(["python", "train.py", "run", "a=1"], "x.yaml")
+    with pytest.raises(UserError, match=r"^command=python train\.py run .* does not call `fl_platform run`"):
+        run_arguments(["python", "train.py", "run", "a=1"])

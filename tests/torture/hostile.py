@@ -128,6 +128,28 @@ def judge(*words: str, codes: tuple[int, ...] = (0, 2)) -> Outcome:
     return outcome
 
 
+class Tally:
+    """Judges cases and counts those a command accepted: a fuzz test that only meets refusals tests the first check."""
+
+    def __init__(self) -> None:
+        self.cases = self.accepted = 0
+
+    def judge(self, *words: str, codes: tuple[int, ...] = (0, 2)) -> Outcome:
+        """``judge``, counted; accepted is whatever does not end with exit code 2."""
+        return self.count(judge(*words, codes=codes))
+
+    def count(self, outcome: Outcome) -> Outcome:
+        self.cases += 1
+        self.accepted += outcome.code != 2
+        return outcome
+
+    def record(self, note: Callable[[str, object], None], what: str, at_least: float) -> None:
+        """Note the figures; at least one case and this share of them must have been accepted."""
+        note(what, f"{self.cases}, {self.accepted} accepted")
+        wanted = max(1, int(at_least * self.cases))
+        assert self.accepted >= wanted, f"{self.accepted} of {self.cases} {what} accepted, expected {wanted} or more"
+
+
 def check_sentence(words: tuple[str, ...], err: str) -> None:
     """The last line of stderr is the sentence: one line of bearable length, without control characters."""
     *before, last, end = err.split("\n")
@@ -141,12 +163,15 @@ def check_sentence(words: tuple[str, ...], err: str) -> None:
         assert not [line for line in before if line.startswith("fl_platform")], f"{words}: {err!r}"
 
 
-def explore(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], count: int) -> None:
-    """``check`` for so many examples, shrunk to the simplest one that fails."""
+def explore(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], count: int, sound: Any = None) -> None:
+    """``check`` for an example that must be accepted and so many drawn ones, shrunk to the simplest one that fails."""
     settings = hypothesis.settings(
         max_examples=count, database=None, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
     )
-    settings(hypothesis.given(strategy)(lambda example: check(example)))()
+    explored = hypothesis.given(strategy)(lambda example: check(example))
+    if sound is not None:
+        explored = hypothesis.example(sound)(explored)
+    settings(explored)()
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:

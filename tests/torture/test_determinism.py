@@ -69,9 +69,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 WAYS: dict[str, Callable[[Path, str], None]] = {
     "this process": in_this_process,
-    "a sweep": in_a_sweep("--workers", "1"),
+    "a sweep": in_a_sweep("--jobs", "1"),
     "a sweep in one process": in_a_sweep("--in-process"),
-    "a sweep under Ray": in_a_sweep("--engine", "ray", "--workers", "1"),
+    "a sweep under Ray": in_a_sweep("--engine", "ray", "--jobs", "1"),
 }
 
 

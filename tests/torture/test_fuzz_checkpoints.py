@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fl_platform.runs.checkpoint_files import digest, sorted_checkpoints
-from tests.torture.hostile import damaged, flipped, judge
+from tests.torture.hostile import Outcome, Tally, damaged, flipped, judge
 from tests.torture.test_fuzz_data import Intruder
 
 Scale = Callable[[int, int], int]
@@ -31,8 +31,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sorted_checkpoints(next(output.glob("*/attempts/*/checkpoints")))[-1][1]
 
 
-def resume(path: Path) -> int:
-    return judge("run", "--resume", str(path), codes=(0, 2, 3)).code
+def resume(path: Path) -> Outcome:
+    return judge("run", "--resume", str(path), codes=(0, 2, 3))
 
 
 def forge(content: bytes, sound: Path, folder: Path) -> Path:
@@ -52,7 +52,7 @@ def test_damage_is_noticed_before_anything_is_read(
     for number in range(scale(30, 1000)):
         changed = damaged(content, random.Random(number))
         path.write_bytes(changed)
-        assert changed == content or resume(path) == 2
+        assert changed == content or resume(path).code == 2
     assert [*tmp_path.iterdir()] == [path]
     record_property("damaged checkpoints", scale(30, 1000))
 
@@ -61,15 +61,14 @@ def test_a_forged_name_gets_no_further_than_plain_values(
     sound: Path, tmp_path: Path, scale: Scale, record_property: Note
 ) -> None:
     content = sound.read_bytes()
-    assert resume(forge(content, sound, tmp_path / "runs")) == 0
-    refused = 0
+    assert resume(forge(content, sound, tmp_path / "runs")).code == 0
+    tally = Tally()
     for number in range(scale(10, 500)):
         rng = random.Random(number)
-        refused += (
-            resume(forge(damaged(content, rng) if number % 2 else flipped(content, rng, 1), sound, tmp_path / "runs"))
-            == 2
-        )
-    record_property("damaged checkpoints renamed to match", f"{scale(10, 500)}, {refused} refused, the others run on")
+        changed = damaged(content, rng) if number % 2 else flipped(content, rng, 1)
+        tally.count(resume(forge(changed, sound, tmp_path / "runs")))
+    assert tally.accepted < tally.cases // 10  # only where a bit does not matter: the zip file has checksums
+    record_property("damaged checkpoints renamed to match", f"{tally.cases}, {tally.accepted} accepted")
 
 
 def test_a_checkpoint_that_would_run_code_is_refused_and_runs_none(sound: Path, tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_a_checkpoint_that_would_run_code_is_refused_and_runs_none(sound: Path, 
             is_pickle = item.filename.endswith("data.pkl")
             target.writestr(item, pickle.dumps(Intruder(hit), protocol=2) if is_pickle else source.read(item))
     for content in (saved.read_bytes(), inside.read_bytes(), pickle.dumps(Intruder(hit)), pickle.dumps({"a": 1}), b""):
-        assert resume(forge(content, sound, tmp_path / "runs")) == 2
+        assert resume(forge(content, sound, tmp_path / "runs")).code == 2
     assert not hit.exists()
 
 
@@ -93,4 +92,4 @@ def test_a_checkpoint_that_would_run_code_is_refused_and_runs_none(sound: Path, 
 )
 def test_a_checkpoint_of_another_program_is_refused(content: object, sound: Path, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "x")
-    assert resume(forge((tmp_path / "x").read_bytes(), sound, tmp_path / "runs")) == 2
+    assert resume(forge((tmp_path / "x").read_bytes(), sound, tmp_path / "runs")).code == 2

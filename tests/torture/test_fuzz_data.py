@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.torture.hostile import damaged, damaged_text, judge
+from tests.torture.hostile import Outcome, Tally, damaged, damaged_text, judge
 
 Scale = Callable[[int, int], int]
 Note = Callable[[str, object], None]
@@ -34,9 +34,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def load(name: str, root: Path) -> tuple[int, str]:
-    outcome = judge("data", "partition", f"data.name={name}", f"data.root={root}", *SMALL)
-    return outcome.code, outcome.err
+def load(name: str, root: Path) -> Outcome:
+    return judge("data", "partition", f"data.name={name}", f"data.root={root}", *SMALL)
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -70,10 +69,10 @@ def test_anything_but_the_published_bytes_is_refused(
     path.parent.mkdir(parents=True)
     for number in range(scale(8, 300)):
         path.write_bytes(damaged(sound, random.Random(number)) if number else sound)
-        code, err = load(name, root)
-        assert code == 2
-        assert str(path) in err
-        assert f"data get {name}" in err
+        outcome = load(name, root)
+        assert outcome.code == 2  # none may be accepted: the small sound file is not the published one either
+        assert str(path) in outcome.err
+        assert f"data get {name}" in outcome.err
     record_property(f"files that are not the published {kind}", scale(8, 300))
 
 
@@ -84,7 +83,7 @@ def test_a_pickle_is_not_opened_to_see_what_it_does(name: str, file: str, root: 
     path = root / file
     path.parent.mkdir(parents=True)
     path.write_bytes(pickle.dumps(Intruder(root / "hit")))
-    assert load(name, root)[0] == 2
+    assert load(name, root).code == 2
     assert not (root / "hit").exists()
 
 
@@ -93,13 +92,13 @@ def test_bombs_are_refused_before_they_unfold(root: Path) -> None:
     path = root / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
     path.parent.mkdir(parents=True)
     path.write_bytes(gzip.compress(bytes(1 << 24)) * 200)
-    code, err = load("mnist", root)
-    assert (code, "holds more than" in err) == (2, True)
+    outcome = load("mnist", root)
+    assert (outcome.code, "holds more than" in outcome.err) == (2, True)
     path.unlink()
     with open(path.with_suffix(""), "wb") as file:
         file.truncate(50 << 30)
-    code, err = load("mnist", root)
-    assert (code, "holds more than" in err) == (2, True)
+    outcome = load("mnist", root)
+    assert (outcome.code, "holds more than" in outcome.err) == (2, True)
 
 
 # --- Tiny-ImageNet: only its archive has a published md5, so what is in the folder is judged file by file ---
@@ -115,38 +114,38 @@ def tiny(root: Path) -> Path:
             Image.fromarray(rng.integers(0, 256, (64, 64, 3), np.uint8)).save(path)
     (folder / "wnids.txt").write_text("n01\nn02\n")
     (folder / "val" / "val_annotations.txt").write_text("n01.JPEG\tn01\t0\t0\t9\t9\nn02.JPEG\tn02\t0\t0\t9\t9\n")
-    assert load("tiny_imagenet", root)[0] == 0
+    assert load("tiny_imagenet", root).code == 0
     return folder
 
 
 def test_damaged_pictures(tiny: Path, root: Path, scale: Scale, record_property: Note) -> None:
     path = tiny / "train" / "n01" / "images" / "n01_0.JPEG"
     sound = path.read_bytes()
-    refused = 0
+    tally = Tally()
     for number in range(scale(10, 600)):
         path.write_bytes(damaged(sound, random.Random(number)))
-        refused += load("tiny_imagenet", root)[0] == 2
-    assert refused
-    record_property("damaged pictures", f"{scale(10, 600)}, {refused} refused, the others decodable")
+        tally.count(load("tiny_imagenet", root))
+    assert tally.accepted < tally.cases
+    tally.record(record_property, "damaged pictures", at_least=0.2)
 
 
 @pytest.mark.parametrize("name", ["wnids.txt", "val/val_annotations.txt"])
 def test_damaged_lists(name: str, tiny: Path, root: Path, scale: Scale, record_property: Note) -> None:
-    sound = (tiny / name).read_text()
+    sound, tally = (tiny / name).read_text(), Tally()
     for number in range(scale(10, 300)):
         (tiny / name).write_bytes(damaged_text(sound, random.Random(number)))
-        load("tiny_imagenet", root)
-    record_property(f"damaged {name}", scale(10, 300))
+        tally.count(load("tiny_imagenet", root))
+    tally.record(record_property, f"damaged {name}", at_least=0.2)
 
 
 @pytest.mark.parametrize("stray", ["../../../secret.JPEG", "/etc/passwd", "a/b.JPEG", "..", "a\0b"])
 def test_listed_names_cannot_leave_the_folder(stray: str, tiny: Path, root: Path) -> None:
     (tiny / "val" / "val_annotations.txt").write_text(f"{stray}\tn01\t0\t0\t9\t9\n")
-    code, err = load("tiny_imagenet", root)
-    assert (code, "is not the name of a file" in err) == (2, True)
+    outcome = load("tiny_imagenet", root)
+    assert (outcome.code, "is not the name of a file" in outcome.err) == (2, True)
     (tiny / "wnids.txt").write_text(f"n01\n{stray}\n")
-    code, err = load("tiny_imagenet", root)
-    assert (code, "is not the name of a class" in err) == (2, True)
+    outcome = load("tiny_imagenet", root)
+    assert (outcome.code, "is not the name of a class" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("side", [65, 9_000, 12_000, 20_000])
@@ -154,7 +153,7 @@ def test_pictures_of_another_size_are_refused_undecoded(side: int, tiny: Path, r
     """A picture of 20,000 x 20,000 pixels takes 1.2 GB; its file, all black, takes a thousandth."""
     path = tiny / "train" / "n01" / "images" / "n01_0.JPEG"
     Image.new("1", (side, side)).save(path, format="PNG")
-    assert load("tiny_imagenet", root)[0] == 2
+    assert load("tiny_imagenet", root).code == 2
 
 
 def test_a_damaged_store_of_decoded_pictures_is_made_anew(
@@ -164,5 +163,5 @@ def test_a_damaged_store_of_decoded_pictures_is_made_anew(
     sound = stored.read_bytes()
     for number in range(scale(5, 100)):
         stored.write_bytes(damaged(sound, random.Random(number)))
-        assert load("tiny_imagenet", root)[0] == 0
+        assert load("tiny_imagenet", root).code == 0
     record_property("damaged stores of decoded pictures", scale(5, 100))

@@ -16,7 +16,7 @@ from fl_platform.reporting.report import FIGURES, TABLES
 from fl_platform.sweeps.definition import read_sweep
 from tests.sweeps.small_sweeps import COMMAND, write_sweep
 from tests.synthetic_logs import make_log, write_wandb_file
-from tests.torture.hostile import damaged, damaged_text, explore, judge, values
+from tests.torture.hostile import Outcome, Tally, damaged, damaged_text, explore, judge, values
 
 Scale = Callable[[int, int], int]
 Note = Callable[[str, object], None]
@@ -34,6 +34,9 @@ evaluation: {every: 2, targets: [0.5, 0.9]}
 tracking.tags: [a, b]
 trainer: {enable_progress_bar: false}
 """
+
+SOUND: dict[str, Any] = {"local_lr": 0.1, "batch_size": 16, "evaluation": {"every": 2}, "server_lr": 1.0}
+"""Keys that any configuration may have."""
 
 SWEEP = """\
 name: small
@@ -74,7 +77,7 @@ tables:
   - {kind: statistic, name: table1, value: top_accuracy, complete: true}
   - {kind: target, name: table2, unit: rounds}
   - {kind: pivot, name: free, rows: [algorithm.name], columns: [seed], value: top_accuracy}
-  - {kind: significance, name: paired, where: {seed: [0, 1]}, title: Pairs}
+  - {kind: significance, name: paired, reference: fedavg, where: {seed: [0, 1]}, title: Pairs}
   - {kind: paper_table1, name: beside}
 """
 
@@ -85,21 +88,30 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def try_texts(text: str, path: Path, count: int, check: Callable[[], None]) -> None:
-    """The text as it is, then damaged in so many ways."""
+def try_texts(text: str, path: Path, count: int, check: Callable[[], Outcome]) -> Tally:
+    """The text as it is, which must be accepted, then damaged in so many ways."""
+    tally = Tally()
     path.write_text(text, encoding="utf-8")
-    check()
+    assert tally.count(check()).code == 0
     for number in range(count):
         path.write_bytes(damaged_text(text, random.Random(number)))
         try:
-            check()
+            tally.count(check())
         except BaseException as error:
             error.add_note(f"case {number}: {path.read_bytes()!r}")
             raise
+    return tally
 
 
 def dumped(content: Any) -> str:
     return yaml.dump(content, Dumper=yaml.SafeDumper, allow_unicode=True)
+
+
+def among(sound: dict[str, Any], keys: list[str]) -> st.SearchStrategy[dict[Any, Any]]:
+    """Some of the sound entries with at most one hostile one among them, which gets past the first check."""
+    some = st.sets(st.sampled_from([*sound])).map(lambda names: {name: sound[name] for name in sorted(names)})
+    hostile = st.dictionaries(st.sampled_from(keys), values, max_size=1)
+    return st.tuples(some, hostile).map(lambda drawn: {**drawn[0], **drawn[1]})
 
 
 def mappings(keys: list[str]) -> st.SearchStrategy[dict[Any, Any]]:
@@ -111,21 +123,19 @@ def mappings(keys: list[str]) -> st.SearchStrategy[dict[Any, Any]]:
 
 def test_damaged_configurations(here: Path, scale: Scale, record_property: Note) -> None:
     count = scale(30, 1500)
-    try_texts(CONFIG, here / "c.yaml", count, lambda: void(judge("config", "--config", "c.yaml")))
-    record_property("damaged --config files", count)
+    tally = try_texts(CONFIG, here / "c.yaml", count, lambda: judge("config", "--config", "c.yaml"))
+    tally.record(record_property, "damaged --config files", at_least=0.08)
 
 
 def test_hostile_configurations(here: Path, scale: Scale, record_property: Note) -> None:
+    tally = Tally()
+
     def check(content: dict[Any, Any]) -> None:
         (here / "c.yaml").write_bytes(dumped(content).encode("utf-8", "surrogatepass"))
-        judge("config", "--config", "c.yaml")
+        tally.judge("config", "--config", "c.yaml")
 
-    explore(mappings(KEYS), check, scale(20, 1000))
-    record_property("hostile --config files", scale(20, 1000))
-
-
-def void(_: object) -> None:
-    """For a lambda that must return nothing."""
+    explore(mappings(KEYS) | among(SOUND, KEYS), check, scale(20, 1000), sound=SOUND)
+    tally.record(record_property, "hostile --config files", at_least=0.1)
 
 
 # --- chosen values ---
@@ -134,18 +144,20 @@ def void(_: object) -> None:
 def test_damaged_chosen_values(here: Path, scale: Scale, record_property: Note) -> None:
     words = ("config", "chosen=c.yaml", "scenario=mnist_w0.1_s10", "algorithm.name=gradma")
     count = scale(15, 1000)
-    try_texts(CHOSEN, here / "c.yaml", count, lambda: void(judge(*words)))
-    record_property("damaged chosen= files", count)
+    tally = try_texts(CHOSEN, here / "c.yaml", count, lambda: judge(*words))
+    tally.record(record_property, "damaged chosen= files", at_least=0.2)
 
 
 def test_hostile_chosen_values(here: Path, scale: Scale, record_property: Note) -> None:
+    tally = Tally()
+
     def check(keys: dict[Any, Any]) -> None:
         content = {"chosen": {"mnist_w0.1_s10": {"gradma": {"keys": keys}}}}
         (here / "c.yaml").write_bytes(dumped(content).encode("utf-8", "surrogatepass"))
-        judge("config", "chosen=c.yaml", "scenario=mnist_w0.1_s10", "algorithm.name=gradma")
+        tally.judge("config", "chosen=c.yaml", "scenario=mnist_w0.1_s10", "algorithm.name=gradma")
 
-    explore(mappings(KEYS), check, scale(20, 1000))
-    record_property("hostile chosen= files", scale(20, 1000))
+    explore(mappings(KEYS) | among(SOUND, KEYS), check, scale(20, 1000), sound={"local_lr": 0.1})
+    tally.record(record_property, "hostile chosen= files", at_least=0.1)
 
 
 # --- sweeps ---
@@ -153,8 +165,8 @@ def test_hostile_chosen_values(here: Path, scale: Scale, record_property: Note) 
 
 def test_damaged_sweeps(here: Path, scale: Scale, record_property: Note) -> None:
     count = scale(20, 1000)
-    try_texts(SWEEP, here / "s.yaml", count, lambda: void(judge("sweep", "check", "s.yaml")))
-    record_property("damaged sweep files", count)
+    tally = try_texts(SWEEP, here / "s.yaml", count, lambda: judge("sweep", "check", "s.yaml"))
+    tally.record(record_property, "damaged sweep files", at_least=0.08)
 
 
 def test_hostile_parameters(here: Path, scale: Scale, record_property: Note) -> None:
@@ -167,30 +179,35 @@ def test_hostile_parameters(here: Path, scale: Scale, record_property: Note) -> 
         },
     )  # fmt: skip
 
+    tally = Tally()
+
     def check(drawn: tuple[str, dict[str, Any]]) -> None:
         method, parameters = drawn
         content = {"method": method, "command": COMMAND, "parameters": parameters}
         (here / "s.yaml").write_bytes(dumped(content).encode("utf-8", "surrogatepass"))
-        judge("sweep", "check", "s.yaml")
+        tally.judge("sweep", "check", "s.yaml")
 
-    parameters = st.dictionaries(st.sampled_from(KEYS), forms | values, max_size=3)
-    explore(st.tuples(st.sampled_from(["grid", "random", "bayes"]), parameters), check, scale(20, 1000))
-    record_property("hostile sweep parameters", scale(20, 1000))
+    swept: dict[str, Any] = {"seed": {"values": [0, 1]}, "local_lr": {"values": [0.1, 0.2]}, "num_rounds": {"value": 2}}
+    parameters = st.dictionaries(st.sampled_from(KEYS), forms | values, max_size=3) | among(swept, KEYS)
+    drawn = st.tuples(st.sampled_from(["grid", "random", "bayes"]), parameters)
+    explore(drawn, check, scale(20, 1000), sound=("grid", swept))
+    tally.record(record_property, "hostile sweep parameters", at_least=0.1)
 
 
 @pytest.mark.parametrize("name", ["sweep.yaml", "overrides.json", "ledger.sqlite"])
 def test_damaged_sweep_directories(name: str, here: Path, scale: Scale, record_property: Note) -> None:
     sweep = read_sweep(write_sweep(here / "s.yaml", {"seed": {"values": [0, 1]}}), ["num_rounds=3"])
     sweep.write_copy(here / "d")
-    judge("sweep", "status", "d")
+    tally = Tally()
+    assert tally.judge("sweep", "status", "d").code == 0
     sound = (here / "d" / name).read_bytes()
     extras = [b"[1]", b"{}", b"null", json.dumps(["sed=1"]).encode(), b"[" * 5000, b""]
     for number in range(scale(10, 300)):
         rng = random.Random(number)
         (here / "d" / name).write_bytes(extras[number] if number < len(extras) else damaged(sound, rng))
-        judge("sweep", "status", "d")
+        tally.judge("sweep", "status", "d")
         judge("sweep", "best", "d")
-    record_property(f"damaged {name} of a sweep", 2 * scale(10, 300))
+    tally.record(record_property, f"damaged {name} of a sweep", at_least=0.02)
 
 
 # --- reports ---
@@ -206,18 +223,19 @@ def reports(here: Path) -> Path:
     return here / "reports" / "all"
 
 
-def build(reports: Path) -> None:
+def build(reports: Path) -> Outcome:
     outcome = judge("report", "all", "--out", "out")
     out = reports.parents[1] / "out"
     assert outcome.code or (out / "report.md").is_file()
     assert not outcome.code or not out.exists(), f"{sorted(out.iterdir())} left: {outcome.err}"
     shutil.rmtree(out, ignore_errors=True)
+    return outcome
 
 
 def test_damaged_reports(reports: Path, scale: Scale, record_property: Note) -> None:
     count = scale(20, 1000)
-    try_texts(REPORT, reports / "report.yaml", count, lambda: build(reports))
-    record_property("damaged report.yaml files", count)
+    tally = try_texts(REPORT, reports / "report.yaml", count, lambda: build(reports))
+    tally.record(record_property, "damaged report.yaml files", at_least=0.08)
 
 
 def test_hostile_reports(reports: Path, scale: Scale, record_property: Note) -> None:
@@ -245,12 +263,14 @@ def test_hostile_reports(reports: Path, scale: Scale, record_property: Note) -> 
         },
     )  # fmt: skip
 
+    tally = Tally()
+
     def check(report: dict[str, Any]) -> None:
         (reports / "report.yaml").write_bytes(dumped(report).encode("utf-8", "surrogatepass"))
-        build(reports)
+        tally.count(build(reports))
 
-    explore(content, check, scale(20, 1000))
-    record_property("hostile report.yaml files", scale(20, 1000))
+    explore(content, check, scale(20, 1000), sound={"sources": ["../../logs"], "title": "small"})
+    tally.record(record_property, "hostile report.yaml files", at_least=0.1)
 
 
 # --- files that are small and want to be large ---

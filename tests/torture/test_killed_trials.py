@@ -51,7 +51,7 @@ def test_killed_trials_and_launchers_of_ordinary_processes(
     if scale(0, 1) == 0:
         pytest.skip("many interpreters: only with --torture")
     sweep, words = make_watched(tmp_path, trials)
-    words += ["--workers", str(3 - launchers), "--retries", "20"]
+    words += ["--jobs", str(3 - launchers), "--retries", "20"]
     rng, launchers_killed = random.Random(f"processes {launchers}"), 0
     moments = sorted(rng.uniform(0, trials - 1) for _ in range(trials // 3))  # in trials that are done
 
