@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fl_platform.cli.parser import Parser
 from fl_platform.config.options import allowed
 from fl_platform.config.schema import PRESETS
-from fl_platform.paper.scenarios import scenarios
+from fl_platform.paper.scenarios import COLUMNS
 
 Listing = list[tuple[str, str]]
 
@@ -69,11 +69,10 @@ def list_presets() -> Listing:
 
 
 def list_scenarios() -> Listing:
-    lines = []
-    for name, keys in scenarios().items():
-        omega, target = keys["data"]["dirichlet_omega"], keys["evaluation"]["targets"][0]
-        lines.append((name, f"omega={omega:g} S={keys['cohort_size']} T={keys['num_rounds']} target={target:g}"))
-    return lines
+    return [
+        (name, f"omega={one.omega:g} S={one.cohort_size} T={one.num_rounds} target={one.target:g}")
+        for name, one in COLUMNS.items()
+    ]
 
 
 LISTINGS: dict[str, Callable[[], Listing]] = {

@@ -23,6 +23,7 @@ from fl_platform.engines.ranks import Ranks
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint
 from fl_platform.federation.experiment import build, group_id, make_algorithm, run_id
+from fl_platform.federation.labels import labels
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.runs import metrics
@@ -98,7 +99,7 @@ def launch(config: Config, checkpoint: Path | None = None, should_stop: Callable
             if checkpoint:
                 attempt = checkpoint.parent.parent
                 held.enter_context(at_work(attempt))
-            logger = open_logger(config, identifier, group_id(config))
+            logger = open_logger(config, identifier, group_id(config), **labels(config))
             if not checkpoint:
                 attempt = files.start_attempt()
                 held.enter_context(at_work(attempt))

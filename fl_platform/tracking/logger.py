@@ -21,8 +21,8 @@ MOST_SECONDS_TO_WRITE = 10.0
 NO_ROOM = 1 << 16  # bytes: on a full disk the end is never written
 
 
-def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
-    """The logger of a run, or None for tracking.mode=disabled.
+def open_logger(config: Config, run_id: str, group: str, **labels: str) -> WandbLogger | None:
+    """The logger of a run, or None for tracking.mode=disabled; ``labels`` are recorded beside its id.
 
     Under ``wandb agent`` the run id is the agent's; ours is in the config as ``run.id`` either way.
     """
@@ -50,7 +50,7 @@ def open_logger(config: Config, run_id: str, group: str) -> WandbLogger | None:
             mode="offline" if offline else "online",
             group=tracking.group or group,
             tags=[config.algorithm["name"], config.data.name, *tracking.tags],
-            config={**to_dict(config), "run": {"id": run_id, "group": group, **provenance()}},
+            config={**to_dict(config), "run": {"id": run_id, "group": group, **labels, **provenance()}},
             settings=wandb.Settings(
                 console="off", silent=True, save_code=False, disable_git=True, x_disable_stats=offline
             ),
