@@ -61,7 +61,8 @@ def draw(runs: pd.DataFrame, title: str, place: Path) -> None:
         for axis, (group, heading) in zip(axes, PANELS.items(), strict=True):
             for name in GROUPINGS[group]:
                 style = METHODS[name].style
-                curve = average([seed_of(rows) for _, rows in runs[runs["algorithm"] == name].groupby("seed")], most=100)
+                own = runs[runs["algorithm"] == name]
+                curve = average([seed_of(rows) for _, rows in own.groupby("seed")], most=100)
                 axis.plot(curve.x, curve.mean, color=style.color, linestyle=style.dashes, label=METHODS[name].label)
                 if curve.has_band:
                     axis.fill_between(curve.x, curve.low, curve.high, color=style.color, alpha=0.12, linewidth=0)
