@@ -3,7 +3,7 @@
 python -m benchmarks.compare_algorithms digits --seeds 3 --rounds 60
 python -m benchmarks.compare_algorithms mnist --rounds 60
 
-Writes docs/algorithms/<data set>.csv (a row per run and round) and .png; `python -m fl_platform docs --write` makes the
+Writes docs/algorithms/<data set>.csv (a row per run and round) and .png; `make docs` makes the
 tables of docs/algorithms.md from the CSV. One run after another on one thread.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 import matplotlib as mpl
 import pandas as pd
 
-from fl_platform.algorithms import base
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.federation.launch import launch
-from fl_platform.paper.style import GROUPINGS, algorithm_order, algorithm_style, normal
+from fl_platform.paper.methods import GROUPINGS, METHODS
 from fl_platform.reporting import canvas
+from fl_platform.reporting.curves import Seed, average
 from fl_platform.runs import metrics
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "algorithms"
@@ -48,22 +48,24 @@ def one_run(name: str, data: str, seed: int, rounds: int) -> list[dict[str, obje
     ]
 
 
+def seed_of(rows: pd.DataFrame) -> Seed:
+    rounds = rows["round"].to_numpy(dtype=float)
+    return Seed(rounds, rows["accuracy"].to_numpy(dtype=float), rounds)
+
+
 def draw(runs: pd.DataFrame, title: str, place: Path) -> None:
     """Three panels as the paper groups the methods, FedAvg in each; bands are one standard deviation over seeds."""
     with mpl.rc_context(canvas.STYLE):
         figure, axes = canvas.panels(len(PANELS))
         figure.set_figheight(3.9)  # room for sixteen names in the legend
         for axis, (group, heading) in zip(axes, PANELS.items(), strict=True):
-            for name in sorted(set(runs["algorithm"]), key=algorithm_order):
-                if normal(name) not in GROUPINGS[group]:
-                    continue
-                style = algorithm_style(name)
-                by_round = runs[runs["algorithm"] == name].groupby("round")["accuracy"]
-                mean, spread = by_round.mean(), by_round.std(ddof=1)
-                axis.plot(mean.index, mean, color=style.color, linestyle=style.dashes, label=style.label)
-                if spread.notna().all():
-                    band = (mean - spread, mean + spread)
-                    axis.fill_between(mean.index, *band, color=style.color, alpha=0.12, linewidth=0)
+            for name in GROUPINGS[group]:
+                style = METHODS[name].style
+                own = runs[runs["algorithm"] == name]
+                curve = average([seed_of(rows) for _, rows in own.groupby("seed")], most=100)
+                axis.plot(curve.x, curve.mean, color=style.color, linestyle=style.dashes, label=METHODS[name].label)
+                if curve.has_band:
+                    axis.fill_between(curve.x, curve.low, curve.high, color=style.color, alpha=0.12, linewidth=0)
             axis.set_title(heading, fontsize=9)
             axis.set_xlabel("Round")
             axis.set_ylim(0, 100)
@@ -83,7 +85,7 @@ def main() -> int:
     table = DIRECTORY / f"{args.data}.csv"
     if not args.draw_only:
         rows = []
-        for name in sorted(base.names(), key=algorithm_order):
+        for name in METHODS:
             for seed in range(args.seeds):
                 rows += one_run(name, args.data, seed, args.rounds)
             last = rows[-1]

@@ -19,7 +19,7 @@ from fl_platform.cli.parser import Parser
 from fl_platform.config.options import allowed, condition, default_of, walk
 from fl_platform.config.schema import OPEN_GROUPS, known_keys
 from fl_platform.errors import UserError
-from fl_platform.paper.style import algorithm_order, algorithm_style
+from fl_platform.paper.methods import METHODS, order
 from fl_platform.reporting.generated import renewed
 from fl_platform.runs.writing import write_atomically
 
@@ -64,7 +64,7 @@ def published() -> list[type[base.Algorithm]]:
     """The algorithms of the platform in the paper's order; those a plugin registered are left out."""
     kinds = [base.get(name) for name in base.names()]
     ours = [kind for kind in kinds if kind.__module__.startswith("fl_platform.algorithms.")]
-    return sorted(ours, key=lambda kind: algorithm_order(kind.name))
+    return sorted(ours, key=lambda kind: order(kind.name))
 
 
 def methods() -> dict[ModuleType, list[type[base.Algorithm]]]:
@@ -138,11 +138,11 @@ def results_table(path: Path) -> str:
     for row in rows:
         runs.setdefault(row["algorithm"], {}).setdefault(row["seed"], []).append(row)
     lines = []
-    for name in sorted(runs, key=algorithm_order):
+    for name in sorted(runs, key=order):
         curves = [[float(row["accuracy"]) for row in seed if row["accuracy"]] for seed in runs[name].values()]
         seconds = min(float(row["seconds"]) for seed in runs[name].values() for row in seed)
         top, final = spread([max(curve) for curve in curves]), spread([curve[-1] for curve in curves])
-        lines.append((algorithm_style(name).label, top, final, f"{seconds:.3f}"))
+        lines.append((METHODS[name].label, top, final, f"{seconds:.3f}"))
     return table(("method", "top accuracy (%)", "final accuracy (%)", "fastest round (s)"), lines)
 
 

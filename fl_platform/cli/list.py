@@ -6,7 +6,7 @@ from fl_platform.cli.parser import Parser
 from fl_platform.config.options import allowed, condition, default_of, walk
 from fl_platform.config.presets import PRESETS
 from fl_platform.config.registry import ALGORITHMS, DATASETS, MODELS, POLICIES
-from fl_platform.paper.scenarios import scenarios
+from fl_platform.paper.scenarios import COLUMNS
 
 Listing = list[tuple[str, str]]
 """(name, description) pairs."""
@@ -70,11 +70,10 @@ def list_presets() -> Listing:
 
 def list_scenarios() -> Listing:
     """The columns of the paper's tables, with their main settings."""
-    lines = []
-    for name, keys in scenarios().items():
-        omega, target = keys["data"]["dirichlet_omega"], keys["evaluation"]["targets"][0]
-        lines.append((name, f"omega={omega:g} S={keys['cohort_size']} T={keys['num_rounds']} target={target:g}"))
-    return lines
+    return [
+        (name, f"omega={one.omega:g} S={one.cohort_size} T={one.num_rounds} target={one.target:g}")
+        for name, one in COLUMNS.items()
+    ]
 
 
 LISTINGS: dict[str, Callable[[], Listing]] = {

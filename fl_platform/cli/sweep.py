@@ -22,7 +22,6 @@ ACTIONS = {
     "check": "validate YAMLs without running them",
     "best": "the best configuration per algorithm and scenario, as a file for chosen=",
     "restore": "put the results of an archive back, so that sweeps go on from it",
-    "generate": "write the sweeps of the paper's tables and figures",
 }
 
 
@@ -44,7 +43,6 @@ def main(args: list[str]) -> int:
         "check": (check_options, check_sweeps),
         "best": (best_options, choose_best),
         "restore": (restore_options, restore_results),
-        "generate": (generate_options, generate_sweeps),
     }[action]
     declare(own)
     options = own.parse_intermixed_args(args[1:])
@@ -144,11 +142,6 @@ def restore_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``sweep restore``."""
     parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="such as reports/NAME/runs.parquet")
     parser.add_argument("--into", type=Path, default=Path("runs"), metavar="DIR", help="output.dir of the sweeps")
-
-
-def generate_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``sweep generate``."""
-    parser.add_argument("--directory", type=Path, default=Path("sweeps"))
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -342,13 +335,4 @@ def restore_results(args: argparse.Namespace) -> int:
     check_writable(args.into, f"--into {args.into}")
     written, known = restore(args.archive, args.into)
     print(f"{args.archive}: {known} runs that ended, {written} of them new in {args.into}")
-    return 0
-
-
-def generate_sweeps(args: argparse.Namespace) -> int:
-    """Write the sweeps of the paper's tables and figures."""
-    from fl_platform.sweeps.generate import generate
-
-    for path in generate(args.directory):
-        print(path)
     return 0

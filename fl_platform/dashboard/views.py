@@ -12,7 +12,7 @@ from fl_platform.dashboard.partition import class_counts
 from fl_platform.dashboard.store import State, Store
 from fl_platform.errors import UserError, unknown_name, visible
 from fl_platform.reporting import tables
-from fl_platform.reporting.lines import AXES, Wish, make_lines, metrics_of
+from fl_platform.reporting.lines import AXES, Chart, make_lines, metrics_of
 from fl_platform.reporting.measures import MEASURES
 from fl_platform.reporting.shown import ShownRun, details, row, table_values
 from fl_platform.runs import metrics
@@ -61,7 +61,7 @@ class Views:
         axis = words.get("axis", "rounds")
         if axis not in AXES:
             raise unknown_name("axis", axis, AXES)
-        wish = Wish(
+        chart = Chart(
             metric=words.get("metric", metrics.TEST_ACCURACY),
             by=tuple(word for word in words.get("by", "algorithm,scenario").split(",") if word),
             axis=axis,
@@ -70,7 +70,7 @@ class Views:
             start=_number(words, "from", float("-inf")),
             end=_number(words, "to", float("inf")),
         )
-        return make_lines(_chosen(self.store.state, words), wish)
+        return make_lines(_chosen(self.store.state, words), chart)
 
     def metrics(self, words: dict[str, str]) -> dict[str, Any]:
         """What can be drawn, and what runs can be grouped by."""

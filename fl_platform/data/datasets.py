@@ -39,6 +39,11 @@ class Dataset:
     num_rounds: int = 500
     evaluation_every: int = 1
     targets: tuple[float, ...] = ()
+    label: str = ""
+    """As printed in tables and figures; the name where none is given."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or self.name)
 
 
 class DamagedData(UserError):
@@ -128,6 +133,7 @@ def _read_cifar10(folder: Path) -> tuple[ImageSet, ImageSet]:
 for _dataset in (
     Dataset(
         name="digits",
+        label="Digits",
         description="8x8 handwritten digits embedded in scikit-learn; needs no files",
         num_classes=10,
         shape=(1, 8, 8),
@@ -139,6 +145,7 @@ for _dataset in (
     ),
     Dataset(
         name="mnist",
+        label="MNIST",
         description="28x28 handwritten digits",
         num_classes=10,
         shape=(1, 28, 28),
@@ -150,6 +157,7 @@ for _dataset in (
     ),
     Dataset(
         name="fashion_mnist",
+        label="Fashion-MNIST",
         description="28x28 pieces of clothing; not in the paper",
         num_classes=10,
         shape=(1, 28, 28),
@@ -161,6 +169,7 @@ for _dataset in (
     ),
     Dataset(
         name="cifar10",
+        label="CIFAR-10",
         description="32x32 colour images of 10 classes",
         num_classes=10,
         shape=(3, 32, 32),
@@ -176,6 +185,7 @@ for _dataset in (
     ),
     Dataset(
         name="cifar100",
+        label="CIFAR-100",
         description="32x32 colour images of 100 classes",
         num_classes=100,
         shape=(3, 32, 32),
@@ -191,6 +201,7 @@ for _dataset in (
     ),
     Dataset(
         name="tiny_imagenet",
+        label="Tiny-ImageNet",
         description="64x64 colour images of 200 classes; the validation images are the test set",
         num_classes=200,
         shape=(3, 64, 64),

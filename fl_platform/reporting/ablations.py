@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fl_platform.errors import UserError, unknown_name
-from fl_platform.paper.style import SEQUENCE, algorithm_order, algorithm_style
 from fl_platform.reporting import canvas
 from fl_platform.reporting.measures import MEASURES, Measure, per_run, scenario_of, varying_keys
+from fl_platform.reporting.styles import SEQUENCE, methods_in
 from fl_platform.runs.frames import Runs, config_column
 
 WIDEST = 40  # characters below a panel that fit side by side
@@ -22,9 +22,10 @@ def panel_groups(frame: pd.DataFrame, columns: list[str]) -> Panels:
     """Rows by panel (algorithm and scenario) and by the values of ``columns``; they may differ only in the seed."""
     places: dict[tuple[Any, ...], dict[tuple[Any, ...], list[int]]] = {}
     present = frame[frame[columns].notna().all(axis=1)]
+    methods = methods_in(present)
     for place, (_, row) in enumerate(present.iterrows()):
-        scenario, name = scenario_of(row), str(row.get("config.algorithm.name"))
-        title = (algorithm_order(name), scenario.order(), f"{algorithm_style(name).label}, {scenario.label}")
+        scenario, method = scenario_of(row), methods[str(row.get("config.algorithm.name"))]
+        title = (method.order, scenario.order(), f"{method.label}, {scenario.label}")
         places.setdefault(title, {}).setdefault(tuple(row[column] for column in columns), []).append(place)
     panels: Panels = {}
     for title in sorted(places):

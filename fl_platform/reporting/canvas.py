@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fl_platform.errors import visible
-from fl_platform.paper.style import algorithm_order
+from fl_platform.paper.methods import METHODS
 from fl_platform.runs.writing import write_atomically
 
 FORMATS = ("png", "svg", "pdf")
@@ -80,7 +80,8 @@ def legend(figure: Figure, axes: list[Axes]) -> None:
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    labels = sorted(handles, key=lambda label: algorithm_order(label)[0])
+    places = {method.label: place for place, method in enumerate(METHODS.values())}
+    labels = sorted(handles, key=lambda label: places.get(label, len(places)))
     figure.set_figwidth(figure.get_figwidth() + 0.7 + 0.075 * max(map(len, labels), default=0))  # room of its own
     figure.set_figheight(max(figure.get_figheight(), 0.3 + 0.2 * len(labels)))  # sixteen names outgrow one panel
     figure.legend([handles[label] for label in labels], labels, loc="outside right upper", handlelength=3.2)

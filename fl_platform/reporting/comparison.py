@@ -1,6 +1,5 @@
 """Our numbers beside the paper's, and algorithms beside a reference, seed by seed."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,8 @@ import pandas as pd
 
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper import tables as paper_tables
-from fl_platform.paper.style import Scenario, algorithm_order, algorithm_style, normal
+from fl_platform.paper.methods import plain
+from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting.layout import MISSING, NOT_REACHED, Cell, Row, Table, layout
 from fl_platform.reporting.measures import MEASURES, Selection, cell_crossings, cell_runs, cell_values, per_run
 from fl_platform.reporting.statistics import bootstrap_interval, spearman
@@ -23,13 +23,7 @@ from fl_platform.reporting.tables import (
 from fl_platform.runs.frames import Runs
 
 
-def beside_table1(
-    runs: Runs,
-    select: Selection = "only",
-    seeds: int = PAPER_SEEDS,
-    ddof: int = 1,
-    directory: Path = paper_tables.DIRECTORY,
-) -> Table:
+def beside_table1(runs: Runs, select: Selection = "only", seeds: int = PAPER_SEEDS, ddof: int = 1) -> Table:
     """Top accuracy: ours, the paper's, the difference, and whether it is within 2 of the paper's std."""
     check_ddof(ddof)
     measure = MEASURES["top_accuracy"]
@@ -37,7 +31,7 @@ def beside_table1(
     ours = cell_values(cells, per_run(runs)["top_accuracy"], measure)
     if not ours.empty:
         ours["text"] = [statistic_text(row, measure, seeds, ddof) for row in ours.to_dict("records")]
-    pairs = _pairs(ours, paper_tables.table1(directory).rename(columns={"mean": "paper", "std": "paper_std"}))
+    pairs = _pairs(ours, paper_tables.table1().rename(columns={"mean": "paper", "std": "paper_std"}))
     pairs["difference"] = pairs["mean"] - pairs["paper"]
     pairs["is_within_2_std"] = (pairs["difference"].abs() <= 2 * pairs["paper_std"]).where(pairs["mean"].notna())
     pairs["paper_text"] = [
@@ -50,13 +44,11 @@ def beside_table1(
     )
 
 
-def beside_table2(
-    runs: Runs, select: Selection = "only", seeds: int = PAPER_SEEDS, directory: Path = paper_tables.DIRECTORY
-) -> Table:
+def beside_table2(runs: Runs, select: Selection = "only", seeds: int = PAPER_SEEDS) -> Table:
     """Rounds to the paper's target accuracy: ours, the paper's and their ratio."""
     cells = cell_runs(runs, select)
-    theirs = paper_tables.table2(directory).rename(columns={"rounds": "paper"}).drop(columns="target")
-    targets = scenario_targets(runs, cells, None, directory)
+    theirs = paper_tables.table2().rename(columns={"rounds": "paper"}).drop(columns="target")
+    targets = scenario_targets(runs, cells, None)
     ours = cell_crossings(runs, cells, targets)
     if not ours.empty:
         ours["text"] = [target_text(row, "rounds", seeds) for row in ours.to_dict("records")]
@@ -73,12 +65,10 @@ def beside_table2(
 
 
 def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """The cells that both have, with a common key (case and punctuation of names do not count)."""
+    """The cells that both have."""
     if ours.empty:
         raise UserError("no finished run: there is nothing to set beside the paper")
-    ours = ours.assign(place=[scenario.key for scenario in ours["scenario"]])
-    theirs = theirs.assign(place=[scenario.key for scenario in theirs["scenario"]]).drop(columns="scenario")
-    pairs = ours.merge(theirs, on=["algorithm", "place"], how="inner", validate="one_to_one")
+    pairs = ours.merge(theirs, on=["algorithm", "scenario"], how="inner", validate="one_to_one")
     if pairs.empty:
         raise UserError(
             "none of these runs is a cell of the paper's tables (data set, omega, cohort_size and algorithm must match)"
@@ -94,10 +84,9 @@ def _sections(
     correlations = []
     for scenario in sorted(set(pairs["scenario"]), key=Scenario.order):
         own = pairs[pairs["scenario"] == scenario]
-        records = sorted(own.to_dict("records"), key=lambda record: algorithm_order(record["name"]))
+        records = sorted(own.to_dict("records"), key=lambda record: record["method"].order)
         rows = [
-            Row(f"{scenario.label}: {algorithm_style(record['name']).label}", _pair_cells(record, len(header)))
-            for record in records
+            Row(f"{scenario.label}: {record['method'].label}", _pair_cells(record, len(header))) for record in records
         ]
         ranked = f"{value}_rank" if f"{value}_rank" in own else value
         other = "paper_rank" if "paper_rank" in own else "paper"
@@ -111,11 +100,11 @@ def _sections(
         )
         rows.append(Row(f"{scenario.label}: Spearman rank correlation", tuple(map(Cell, texts))))
         blocks.append(tuple(rows))
-    if any(scenario.key[0] == "cifar100" for scenario in pairs["scenario"]):
+    if any(scenario.data == "cifar100" for scenario in pairs["scenario"]):
         notes = [*notes, paper_tables.CIFAR100_NOTE]
-    numbers = pairs.assign(scenario=[scenario.label for scenario in pairs["scenario"]], algorithm=pairs["name"])
+    numbers = pairs.assign(scenario=[scenario.label for scenario in pairs["scenario"]])
     numbers = numbers.drop(
-        columns=[name for name in numbers if name in ("name", "place", "bold", "rounds_rank", "paper_rank")]
+        columns=[name for name in numbers if name in ("method", "bold", "rounds_rank", "paper_rank")]
     )
     numbers = numbers.merge(pd.DataFrame(correlations), on="scenario")
     return Table(title, (header,), tuple(blocks), tuple(notes), numbers, "Scenario: algorithm")
@@ -141,9 +130,11 @@ def significance_table(
     measure = MEASURES[value]
     cells = cell_runs(runs, select)
     values = per_run(runs)[value] * measure.scale
-    base = {cell.scenario: cell for cell in cells if normal(cell.algorithm) == normal(reference)}
-    if not base:
-        present = ", ".join(sorted({cell.algorithm for cell in cells}))
+    names = {cell.method.name: cell.method for cell in cells}
+    named = next((method for name, method in names.items() if plain(reference) == plain(name)), None)
+    base = {cell.scenario: cell for cell in cells if cell.method == named}
+    if named is None:
+        present = ", ".join(sorted(names))
         raise UserError(f"reference={reference} has no finished run; there is {present or 'none'}")
     rows = []
     for cell in cells:
@@ -157,8 +148,8 @@ def significance_table(
         low, high = bootstrap_interval(differences, level)
         mean = float(differences.mean()) if len(differences) else float("nan")
         row = {
-            "algorithm": normal(cell.algorithm),
-            "name": cell.algorithm,
+            "algorithm": cell.method.name,
+            "method": cell.method,
             "scenario": cell.scenario,
             "n": len(differences),
         }
@@ -172,7 +163,7 @@ def significance_table(
                 "text": _interval_text(mean, low, high, len(differences)),
             }
         )
-    label = algorithm_style(reference).label
+    label = named.label
     notes = [
         f"Difference to {label} over common seeds, with the {level:.0%} percentile bootstrap interval of the mean "
         "(n seeds); an interval from 3 seeds describes, it does not prove."

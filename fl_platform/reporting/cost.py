@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fl_platform.paper.style import Scenario
+from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting.layout import Cell, Row, Table
 from fl_platform.reporting.measures import per_run, scenario_of
 from fl_platform.runs.frames import Runs

@@ -1,11 +1,12 @@
-"""What a table is, and the paper's layout: algorithms in blocks, scenarios as columns, the best of a group bold."""
+"""What a table is, and the paper's layout: methods in blocks, scenarios as columns, the best of a group bold."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from fl_platform.paper.style import ALGORITHMS, BLOCKS, PAPER_SCENARIOS, Scenario, algorithm_order, algorithm_style
+from fl_platform.paper.methods import METHODS, Group, Method
+from fl_platform.paper.scenarios import PAPER_SCENARIOS, Scenario
 
 MISSING = "missing"
 NOT_REACHED = "--"
@@ -44,18 +45,18 @@ def layout(
     show_load: bool = False,
     complete: bool = False,
 ) -> Table:
-    """Cells (algorithm, name, scenario, text, score) in the paper's layout, the best score of each group bold.
+    """Cells (algorithm, method, scenario, text, score) in the paper's layout, the best score of each group bold.
 
-    ``complete`` adds the paper's algorithms and scenarios of which there is no run.
+    ``complete`` adds the paper's methods and scenarios of which there is no run.
     """
     if numbers.empty:
         return Table(title, (), (), ("No finished run.", *notes))
-    scenarios, names = set(numbers["scenario"]), set(numbers["name"])
+    scenarios, methods = set(numbers["scenario"]), set(numbers["method"])
     if complete:
-        present = {scenario.key for scenario in scenarios}
-        scenarios |= {Scenario(*key) for key in PAPER_SCENARIOS if key not in present}
-        names |= ALGORITHMS.keys() - set(numbers["algorithm"])
-    return _arranged(title, numbers, notes, sorted(scenarios, key=Scenario.order), names, third, show_load)
+        scenarios |= set(PAPER_SCENARIOS)
+        methods |= set(METHODS.values())
+    ordered = sorted(methods, key=lambda method: method.order)
+    return _arranged(title, numbers, notes, sorted(scenarios, key=Scenario.order), ordered, third, show_load)
 
 
 def _arranged(
@@ -63,21 +64,18 @@ def _arranged(
     numbers: pd.DataFrame,
     notes: list[str],
     scenarios: list[Scenario],
-    names: set[str],
+    methods: list[Method],
     third: dict[Scenario, str] | None,
     show_load: bool,
 ) -> Table:
-    texts = {(row["name"], row["scenario"]): row for row in numbers.to_dict("records")}
+    cells = {(row["algorithm"], row["scenario"]): row for row in numbers.to_dict("records")}
     best = _best_scores(numbers)
     blocks = []
-    for block in BLOCKS:
+    for group in Group:
         rows = []
-        for name in sorted(names, key=algorithm_order):
-            style = algorithm_style(name)
-            if style.block != block:
-                continue
-            label = f"{style.label} ({style.load}{TIMES})" if show_load and style.load > 1 else style.label
-            rows.append(Row(label, tuple(_cell(texts.get((name, scenario)), best) for scenario in scenarios)))
+        for method in (method for method in methods if method.group == group):
+            label = f"{method.label} ({method.load}{TIMES})" if show_load and method.load > 1 else method.label
+            rows.append(Row(label, tuple(_cell(cells.get((method.name, one)), best) for one in scenarios)))
         if rows:
             blocks.append(tuple(rows))
     header = scenario_header(scenarios)
@@ -87,7 +85,7 @@ def _arranged(
 
 
 def _best_scores(numbers: pd.DataFrame) -> dict[tuple[str, Scenario], float]:
-    contests = numbers["name"].map(lambda name: algorithm_style(name).contest)
+    contests = numbers["method"].map(lambda method: method.contest)
     best = numbers.groupby([contests, "scenario"], sort=False)["score"].max()
     return {key: float(value) for key, value in best.dropna().items()}  # type: ignore[misc]
 
@@ -95,7 +93,7 @@ def _best_scores(numbers: pd.DataFrame) -> dict[tuple[str, Scenario], float]:
 def _cell(row: dict[Any, Any] | None, best: dict[tuple[str, Scenario], float]) -> Cell:
     if row is None:
         return Cell(MISSING)
-    winner = best.get((algorithm_style(row["name"]).contest, row["scenario"]))
+    winner = best.get((row["method"].contest, row["scenario"]))
     return Cell(row["text"], is_bold=winner is not None and row["score"] == winner)
 
 
@@ -140,5 +138,5 @@ def tidy(numbers: pd.DataFrame) -> pd.DataFrame:
     columns = {
         name: [getattr(scenario, attribute) for scenario in numbers["scenario"]] for name, attribute in parts.items()
     }
-    kept = [name for name in numbers.columns if name not in ("algorithm", "name", "scenario", "score")]
-    return pd.DataFrame({"algorithm": numbers["name"], **columns, **{name: numbers[name] for name in kept}})
+    kept = [name for name in numbers.columns if name not in ("algorithm", "method", "scenario", "score")]
+    return pd.DataFrame({"algorithm": numbers["algorithm"], **columns, **{name: numbers[name] for name in kept}})

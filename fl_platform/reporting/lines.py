@@ -1,4 +1,4 @@
-"""Curves for a browser: runs averaged by what they share, a band over seeds, thinned to what a screen can show."""
+"""Curves for a browser: runs grouped by what they share, averaged, and thinned to what a screen can show."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fl_platform.paper.style import SEQUENCE, SEQUENCE_DASHES, Dashes, algorithm_order, algorithm_style
+from fl_platform.paper.methods import Dashes, Method
+from fl_platform.reporting.curves import Curve, Seed, average
+from fl_platform.reporting.measures import is_share
 from fl_platform.reporting.shown import ShownRun, finite, numbers
-from fl_platform.reporting.statistics import Numbers, band
+from fl_platform.reporting.statistics import Numbers
+from fl_platform.reporting.styles import distinct, sequence_style
 from fl_platform.runs import metrics
 
-SHARES = (metrics.TEST_ACCURACY, metrics.TOP_ACCURACY, metrics.FORGETTING)
 MOST_LINES = 100
 AXES = {"rounds": metrics.ROUND, "bytes": metrics.TOTAL_BYTES, "seconds": metrics.TOTAL_SECONDS}
 
 
 @dataclass(frozen=True)
-class Wish:
+class Chart:
     """What a chart shows: a metric over an axis, runs grouped ``by`` some keys, within a window of the axis."""
 
     metric: str = metrics.TEST_ACCURACY
@@ -30,70 +32,46 @@ class Wish:
     end: float = np.inf
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A seed-averaged curve; ``spread`` is the standard deviation (ddof=1), 0 where a single run is known."""
-
-    x: Numbers
-    mean: Numbers
-    spread: Numbers
-
-
-def make_lines(runs: Sequence[ShownRun], wish: Wish) -> dict[str, Any]:
+def make_lines(runs: Sequence[ShownRun], chart: Chart) -> dict[str, Any]:
     """The lines of one chart, ready for JSON; ``left_out`` counts the groups beyond what one chart can show."""
+    methods = distinct(run.method for run in runs)
     groups: dict[tuple[str, ...], list[ShownRun]] = {}
     for run in runs:
-        if len(numbers(run.log, wish.metric)):
-            groups.setdefault(tuple(run.value(key) for key in wish.by), []).append(run)
-    ordered = sorted(groups, key=lambda group: (algorithm_order(groups[group][0].algorithm), natural(group)))
+        if len(numbers(run.log, chart.metric)):
+            label = methods[run.algorithm].label
+            group = tuple(label if key == "algorithm" else run.value(key) for key in chart.by)
+            groups.setdefault(group, []).append(run)
+    ordered = sorted(groups, key=lambda group: (groups[group][0].method.order, natural(group)))
     shown = ordered[:MOST_LINES]
-    varies = [len({group[place] for group in shown}) > 1 for place in range(len(wish.by))]
+    varies = [len({group[place] for group in shown}) > 1 for place in range(len(chart.by))]
+    looks = appearances([methods[groups[group][0].algorithm] for group in shown])
+    most = 1.0 if is_share(chart.metric) else np.inf
     lines = []
-    for place, group in enumerate(shown):
-        curve = window(average(groups[group], wish.metric, wish.axis, wish.smooth), wish.start, wish.end)
-        kept = thin(curve.mean, wish.points)
-        parts = [label_of(key, value) for key, value in zip(wish.by, group, strict=True)]
-        told = [part for part, differs in zip(parts, varies, strict=True) if differs] or parts[:1]
-        line = {"label": ", ".join(told) or "all runs", "n": len(groups[group]), "averages": averaged(groups[group])}
-        line |= appearance([groups[one][0] for one in shown], place)
-        line |= {"x": plain(curve.x[kept]), "mean": plain(curve.mean[kept])}
-        if len(groups[group]) > 1:
-            low, high = band(curve.mean, curve.spread, most=1.0 if wish.metric in SHARES else np.inf)
-            line |= {"low": plain(low[kept]), "high": plain(high[kept])}
+    for look, group in zip(looks, shown, strict=True):
+        whole = average([seed_of(run, chart.metric, chart.axis) for run in groups[group]], chart.smooth, most)
+        curve = window(whole, chart.start, chart.end)
+        curve = curve.part(thin(curve.mean, chart.points))
+        parts = [label_of(key, value) for key, value in zip(chart.by, group, strict=True)]
+        named = [part for part, differs in zip(parts, varies, strict=True) if differs] or parts[:1]
+        line = {"label": ", ".join(named) or "all runs", "n": len(groups[group]), "averages": averaged(groups[group])}
+        line |= look | {"x": plain(curve.x), "mean": plain(curve.mean)}
+        if curve.has_band:
+            line |= {"low": plain(curve.low), "high": plain(curve.high)}
         lines.append(line)
     return {"lines": lines, "left_out": len(ordered) - len(shown)}
 
 
-def average(runs: Sequence[ShownRun], metric: str, axis: str, smooth: int = 1) -> Curve:
-    """Mean and spread over the runs that know the metric at a round; the axis is averaged over the same runs."""
-    parts = [(numbers(run.log, metrics.ROUND), numbers(run.log, metric), numbers(run.log, AXES[axis])) for run in runs]
-    whole = [np.stack(columns) for columns in parts if len({len(column) for column in columns}) == 1]
-    if not whole:
-        return Curve(np.empty(0), np.empty(0), np.empty(0))
-    joined = np.concatenate(whole, axis=1)
-    rounds, values, along = joined[:, np.isfinite(joined).all(axis=0)]
-    found, places, counts = np.unique(rounds, return_inverse=True, return_counts=True)
-    mean = np.bincount(places, values, len(found)) / counts
-    squares = np.bincount(places, (values - mean[places]) ** 2, len(found))
-    spread = np.sqrt(squares / np.maximum(counts - 1, 1))
-    return Curve(np.bincount(places, along, len(found)) / counts, trailing(mean, smooth), trailing(spread, smooth))
-
-
-def trailing(values: Numbers, width: int) -> Numbers:
-    """The mean of each value and the ``width - 1`` before it."""
-    if width <= 1 or not len(values):
-        return values
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    ends = np.arange(1, len(values) + 1)
-    starts = np.maximum(ends - width, 0)
-    return np.asarray((sums[ends] - sums[starts]) / (ends - starts), dtype=np.float64)
+def seed_of(run: ShownRun, metric: str, axis: str) -> Seed:
+    """A run's metric along an axis; empty where the run does not know one of them."""
+    columns = [numbers(run.log, key) for key in (metrics.ROUND, metric, AXES[axis])]
+    return Seed(*(columns if len({len(column) for column in columns}) == 1 else [np.empty(0)] * 3))
 
 
 def window(curve: Curve, start: float, end: float) -> Curve:
     """The part between ``start`` and ``end`` and one point either side, so that lines reach the edges."""
     first = max(int(np.searchsorted(curve.x, start, "left")) - 1, 0)
     last = int(np.searchsorted(curve.x, end, "right")) + 1
-    return Curve(curve.x[first:last], curve.mean[first:last], curve.spread[first:last])
+    return curve.part(slice(first, last))
 
 
 def thin(values: Numbers, points: int) -> "np.ndarray[Any, np.dtype[np.intp]]":
@@ -126,14 +104,11 @@ def label_of(key: str, value: str) -> str:
     return value if key in ("algorithm", "scenario", "run") else f"{key.removeprefix('algorithm.')}={value}"
 
 
-def appearance(leaders: list[ShownRun], place: int) -> dict[str, Any]:
-    """The algorithm's own colour where no two lines share an algorithm, else one of a sequence."""
-    names = [run.algorithm for run in leaders]
-    if len(set(names)) == len(names):
-        style = algorithm_style(names[place])
-        return {"color": style.color, "dash": dash(style.dashes), "width": 2.5 if "GradMA" in style.label else 1.75}
-    dashes = SEQUENCE_DASHES[place // len(SEQUENCE) % len(SEQUENCE_DASHES)]
-    return {"color": SEQUENCE[place % len(SEQUENCE)], "dash": dash(dashes), "width": 1.75}
+def appearances(methods: Sequence[Method]) -> list[dict[str, Any]]:
+    """How lines of these methods are drawn: in the methods' styles if no two are of one method, else in a sequence."""
+    own, names = [method.style for method in methods], {method.name for method in methods}
+    styles = own if len(names) == len(methods) else [sequence_style(place) for place in range(len(methods))]
+    return [{"color": style.color, "dash": dash(style.dashes), "width": 1.25 * style.width} for style in styles]
 
 
 def dash(dashes: Dashes) -> list[float]:

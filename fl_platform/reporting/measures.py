@@ -10,8 +10,10 @@ import pandas as pd
 from fl_platform.config.options import enters_identity
 from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys
 from fl_platform.errors import UserError
-from fl_platform.paper.style import Scenario, algorithm_order, normal
+from fl_platform.paper.methods import Method
+from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting.statistics import Numbers
+from fl_platform.reporting.styles import methods_in
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs
 from fl_platform.runs.status import ENDED, RunStatus
@@ -39,6 +41,11 @@ MEASURES: dict[str, Measure] = {
     "total_bytes": Measure("Bytes communicated", 1, False, 0),
     "total_seconds": Measure("Seconds", 1, False, 1),
 }
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a share of one, which is printed in per cent: accuracies and forgetting."""
+    return metric == metrics.FORGETTING or ("accuracy" in metric and not metric.endswith("_round"))
 
 
 def per_run(runs: Runs) -> pd.DataFrame:
@@ -73,9 +80,9 @@ def _areas(evaluated: pd.DataFrame) -> "pd.Series[float]":
 
 @dataclass(frozen=True)
 class CellRuns:
-    """The runs behind one cell: ``seeds`` maps each seed of a finished run to its id."""
+    """The runs behind one cell, a method in a scenario: ``seeds`` maps each seed of a finished run to its id."""
 
-    algorithm: str
+    method: Method
     scenario: Scenario
     seeds: dict[int, str] = field(default_factory=dict)
     num_diverged: int = 0
@@ -87,16 +94,23 @@ class CellRuns:
 
 
 def scenario_of(row: Any) -> Scenario:
+    """Data set, skew and cohort size of a row of the runs, with the data set's label if the run recorded one."""
     partition = row.get("config.data.partition")
     omega = row.get("config.data.dirichlet_omega")
     is_other = isinstance(partition, str) and partition != "dirichlet"
     skew = partition if is_other else str(float(omega)) if omega is not None and not pd.isna(omega) else "unknown"
     size = row.get("config.cohort_size")
-    return Scenario(str(row.get("config.data.name")), skew, 0 if size is None or pd.isna(size) else int(size))
+    label = row.get("config.run.data_label")
+    return Scenario(
+        str(row.get("config.data.name")),
+        skew,
+        0 if size is None or pd.isna(size) else int(size),
+        data_label=label if isinstance(label, str) else "",
+    )
 
 
 def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
-    """The runs of every cell, by algorithm and scenario in the paper's order.
+    """The runs of every cell, by method and scenario in the paper's order.
 
     Runs of one cell may differ in nothing but the seed. When they do, ``only`` refuses and ``best`` takes the setting
     with the highest mean top accuracy among those with the most seeds.
@@ -112,18 +126,19 @@ def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
     for row, setting in zip(ended.to_dict("records"), settings, strict=True):
         cell = found.setdefault((str(row.get("config.algorithm.name")), scenario_of(row)), {})
         cell.setdefault(setting, {})[int(row["config.seed"])] = row  # of one seed, the newest
+    methods = methods_in(ended)
     cells = []
-    for (algorithm, scenario), choices in found.items():
+    for (name, scenario), choices in found.items():
         if len(choices) > 1 and select == "only":
             raise _ambiguous(
-                algorithm, scenario, pd.DataFrame([row for seeds in choices.values() for row in seeds.values()])
+                name, scenario, pd.DataFrame([row for seeds in choices.values() for row in seeds.values()])
             )
         rows = max(
             (choices[setting] for setting in sorted(choices)), key=lambda rows: (len(rows), _mean_top(rows, top))
         )
         seeds = {seed: row["run_id"] for seed, row in rows.items() if row["status"] == RunStatus.FINISHED}
-        cells.append(CellRuns(algorithm, scenario, seeds, len(rows) - len(seeds), len(choices)))
-    return sorted(cells, key=lambda cell: (algorithm_order(cell.algorithm), cell.scenario.order()))
+        cells.append(CellRuns(methods[name], scenario, seeds, len(rows) - len(seeds), len(choices)))
+    return sorted(cells, key=lambda cell: (cell.method.order, cell.scenario.order()))
 
 
 def _check_present(rows: pd.DataFrame, names: tuple[str, ...]) -> None:
@@ -182,8 +197,8 @@ def cell_values(cells: list[CellRuns], values: "pd.Series[float]", measure: Meas
 
 def _cell_head(cell: CellRuns) -> dict[str, Any]:
     return {
-        "algorithm": normal(cell.algorithm),
-        "name": cell.algorithm,
+        "algorithm": cell.method.name,
+        "method": cell.method,
         "scenario": cell.scenario,
         RunStatus.DIVERGED.value: cell.num_diverged,
         "settings": cell.num_settings,
@@ -196,7 +211,7 @@ def by_seed(cell: CellRuns, values: Numbers) -> str:
     return json.dumps({str(seed): float(value) if np.isfinite(value) else None for seed, value in pairs})
 
 
-def curves(runs: Runs, key: str) -> pd.DataFrame:
+def by_round(runs: Runs, key: str) -> pd.DataFrame:
     """A metric as a matrix: index round, one column per run, NaN where it was not logged."""
     if key not in runs.rounds:
         return pd.DataFrame()
@@ -206,8 +221,8 @@ def curves(runs: Runs, key: str) -> pd.DataFrame:
 def cell_crossings(runs: Runs, cells: list[CellRuns], targets: dict[Scenario, float]) -> pd.DataFrame:
     """One row per cell with a target: the round, bytes and seconds at which the seed-averaged curve reaches it,
     and the rounds at which each seed does."""
-    accuracy = curves(runs, metrics.TEST_ACCURACY)
-    costs = {"bytes": curves(runs, metrics.TOTAL_BYTES), "seconds": curves(runs, metrics.TOTAL_SECONDS)}
+    accuracy = by_round(runs, metrics.TEST_ACCURACY)
+    costs = {"bytes": by_round(runs, metrics.TOTAL_BYTES), "seconds": by_round(runs, metrics.TOTAL_SECONDS)}
     tables = {name: (table.to_numpy(), table.columns, table.index) for name, table in costs.items()}
     values, rounds = accuracy.to_numpy(), accuracy.index.to_numpy()
     places = {run_id: place for place, run_id in enumerate(accuracy.columns)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from fl_platform.errors import visible
 from fl_platform.reporting.layout import Table
-from fl_platform.reporting.lines import Wish, make_lines
+from fl_platform.reporting.lines import Chart, make_lines
 from fl_platform.reporting.report import Report
 from fl_platform.reporting.shown import ShownRun, row, shown, table_values
 from fl_platform.runs import metrics
@@ -115,8 +115,8 @@ def _panels(runs: Sequence[ShownRun]) -> list[dict[str, Any]]:
         scenarios.setdefault(run.scenario, []).append(run)
     panels: list[dict[str, Any]] = []
     for metric, label in _METRICS.items():
-        wish = Wish(metric, by=("algorithm",), points=_POINTS)
-        charts = [(scenario, make_lines(members, wish)) for scenario, members in sorted(scenarios.items())]
+        chart = Chart(metric, by=("algorithm",), points=_POINTS)
+        charts = [(scenario, make_lines(members, chart)) for scenario, members in sorted(scenarios.items())]
         if any(lines["lines"] for _, lines in charts):
             panels.append({"metric": metric, "label": label, "charts": charts})
     return panels

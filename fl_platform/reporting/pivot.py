@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 
 from fl_platform.errors import unknown_name
-from fl_platform.paper.style import algorithm_order
+from fl_platform.paper import methods
 from fl_platform.reporting.layout import MISSING, Cell, Row, Table
-from fl_platform.reporting.measures import MEASURES, per_run, varying_keys
+from fl_platform.reporting.measures import MEASURES, is_share, per_run, varying_keys
 from fl_platform.reporting.tables import check_ddof, run_notes
-from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs, config_column
 from fl_platform.runs.status import ENDED, RunStatus
 
@@ -69,7 +68,7 @@ def _ordered(names: list[str], found: list[Key]) -> list[Key]:
 
     def place(name: str, value: Any) -> tuple[Any, ...]:
         if name == "algorithm.name":
-            return (1, *algorithm_order(str(value)))
+            return (1, *methods.order(str(value)))
         return (0, value, "") if isinstance(value, int | float) else (2 if value == _NONE else 1, 0, str(value))
 
     return sorted(set(found), key=lambda key: [place(name, value) for name, value in zip(names, key, strict=True)])
@@ -88,6 +87,5 @@ def _pivot_values(runs: Runs, value: str) -> "tuple[str, pd.Series[float], float
     known = {name.removeprefix("summary."): name for name in summaries}
     if value not in known:
         raise unknown_name("--value", value, [*MEASURES, *known])
-    is_share = value.startswith("test/") and "accuracy" in value and value != metrics.TOP_ACCURACY_ROUND
     column = runs.runs.set_index("run_id")[known[value]].astype(float)
-    return value, column, 100 if is_share else 1, 2 if is_share else 4
+    return value, column, 100 if is_share(value) else 1, 2 if is_share(value) else 4

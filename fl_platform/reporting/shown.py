@@ -11,10 +11,11 @@ import pyarrow as pa
 from fl_platform.config.options import default_of
 from fl_platform.config.schema import flatten, known_keys
 from fl_platform.errors import visible
-from fl_platform.paper.style import algorithm_style
+from fl_platform.paper.methods import Method
 from fl_platform.reporting.layout import Table
 from fl_platform.reporting.measures import scenario_of
 from fl_platform.reporting.statistics import Numbers
+from fl_platform.reporting.styles import method_of
 from fl_platform.runs import metrics
 from fl_platform.runs.record import RunRecord
 
@@ -40,15 +41,18 @@ class ShownRun:
     scenario: str
     updated: float = 0.0
 
+    @property
+    def method(self) -> Method:
+        return method_of(self.algorithm, self.config.get("run.label"), self.config.get("run.kind"))
+
     def value(self, key: str) -> str:
         """What the run is grouped by under ``key``: algorithm, scenario, run or a configuration key."""
         if key == "algorithm":
-            return algorithm_style(self.algorithm).label
+            return self.method.label
         if key == "scenario":
             return self.scenario
         if key == "run":
-            label, seed = algorithm_style(self.algorithm).label, self.config.get("seed", "?")
-            return f"{label}, seed {seed} ({self.log.run_id})"
+            return f"{self.method.label}, seed {self.config.get('seed', '?')} ({self.log.run_id})"
         return self.config.get(key, "none")
 
 
@@ -97,14 +101,14 @@ def finite(value: Any) -> float | None:
 def row(run: ShownRun) -> dict[str, Any]:
     """A line of the run table."""
     log = run.log
-    style = algorithm_style(run.algorithm)
+    method = run.method
     rounds, accuracy = numbers(log, metrics.ROUND), numbers(log, metrics.TEST_ACCURACY)
     known = accuracy[np.isfinite(accuracy)]
     return {
         "id": visible(log.run_id),
         "status": visible(log.status),
-        "algorithm": style.label,
-        "color": style.color,
+        "algorithm": method.label,
+        "color": method.style.color,
         "scenario": run.scenario,
         "seed": finite(_number(run.config.get("seed"))),
         "round": finite(rounds[-1]) if len(rounds) else 0,

@@ -25,12 +25,6 @@ def bootstrap_interval(differences: Numbers, level: float = 0.95, seed: int = 0)
     return float(low), float(high)
 
 
-def band(mean: Numbers, spread: Numbers, most: float = np.inf) -> tuple[Numbers, Numbers]:
-    """One spread below and above a mean, kept to what can be: nothing above ``most``, nor below zero if no mean is."""
-    least = 0.0 if np.nanmin(mean, initial=0.0) == 0.0 else -np.inf
-    return np.maximum(mean - spread, least), np.minimum(mean + spread, most)
-
-
 def spearman(first: Numbers, second: Numbers) -> float:
     """Rank correlation over the pairs where both are known; infinities (never reached) tie at the end."""
     known = ~(np.isnan(first) | np.isnan(second))

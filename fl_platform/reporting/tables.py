@@ -1,14 +1,13 @@
 """Tables 1 and 2 of the paper and their kin, from runs."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper import tables as paper_tables
-from fl_platform.paper.style import Scenario
+from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting.layout import MISSING, NOT_REACHED, TIMES, Table, layout
 from fl_platform.reporting.measures import (
     MEASURES,
@@ -80,13 +79,12 @@ def target_table(
     seeds: int = PAPER_SEEDS,
     target: float | None = None,
     complete: bool = False,
-    paper_directory: Path = paper_tables.DIRECTORY,
 ) -> Table:
     """What it took to reach the target accuracy: unit is rounds (Table 2), rounds_by_seed, bytes or seconds."""
     if unit not in _UNITS:
         raise unknown_name("unit", unit, _UNITS)
     cells = cell_runs(runs, select)
-    targets = scenario_targets(runs, cells, target, paper_directory)
+    targets = scenario_targets(runs, cells, target)
     numbers = cell_crossings(runs, cells, targets)
     if not numbers.empty:
         numbers["text"] = [target_text(row, unit, seeds) for row in numbers.to_dict("records")]
@@ -100,7 +98,7 @@ def target_table(
     if unit == "seconds":
         notes.append("Seconds compare algorithms only when their runs had the same machine to themselves.")
     if complete:
-        targets |= {Scenario(*key): value for key, value in paper_tables.targets(paper_directory).items()}
+        targets |= paper_tables.targets()
     third = {scenario: f"ac={value * 100:g}%" for scenario, value in targets.items()}
     return layout(_UNITS[unit], numbers, notes + run_notes(runs, cells), third, show_load=True, complete=complete)
 
@@ -136,15 +134,13 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
 
 
-def scenario_targets(
-    runs: Runs, cells: list[CellRuns], target: float | None, paper_directory: Path
-) -> dict[Scenario, float]:
+def scenario_targets(runs: Runs, cells: list[CellRuns], target: float | None) -> dict[Scenario, float]:
     """One target per scenario: the given one, else the paper's, else the highest the runs were configured with."""
-    known = paper_tables.targets(paper_directory) if target is None else {}
+    known = paper_tables.targets() if target is None else {}
     configured = runs.runs.set_index("run_id").get("config.evaluation.targets")
     found: dict[Scenario, float] = {}
     for cell in cells:
-        value = target or known.get(cell.scenario.key)
+        value = target or known.get(cell.scenario)
         if value is None and configured is not None and cell.run_ids:
             text = configured[cell.run_ids[0]]
             listed = json.loads(text) if isinstance(text, str) else None

@@ -8,8 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fl_platform.config.registry import ALGORITHMS, DATASETS
 from fl_platform.config.resolve import RunSpec
-from fl_platform.config.schema import to_dict
+from fl_platform.config.schema import Config, to_dict
 from fl_platform.runs.record import PROVENANCE, RunRecord
 
 PACKAGES = ("torch", "torchvision", "lightning", "wandb", "numpy", "scipy", "numba", "omegaconf", "cvxpylayers")
@@ -29,8 +30,20 @@ def describe(spec: RunSpec) -> RunRecord:
         tags=(spec.algorithm, config.data.name, *tracking.tags),
         host=socket.gethostname(),
         started=time.time(),
-        config={**to_dict(config), PROVENANCE: {"id": spec.run_id, "group": spec.group_id, **provenance()}},
+        config={
+            **to_dict(config),
+            PROVENANCE: {"id": spec.run_id, "group": spec.group_id, **labels(config), **provenance()},
+        },
     )
+
+
+def labels(config: Config) -> dict[str, str]:
+    """How tables and figures call a run's method and data set, and the side of the federation the method changes.
+
+    Reports read them from the run: they cannot import a plugin that defines a method or a data set.
+    """
+    method, dataset = ALGORITHMS.get(config.algorithm["name"]), DATASETS.get(config.data.name)
+    return {"label": method.label, "kind": method.kind, "data_label": dataset.label}
 
 
 def provenance() -> dict[str, Any]:

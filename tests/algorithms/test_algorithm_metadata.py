@@ -7,6 +7,7 @@ import pytest
 from fl_platform.algorithms import base
 from fl_platform.config.options import walk
 from fl_platform.config.schema import known_keys
+from fl_platform.paper.methods import METHODS
 from fl_platform.runs import metrics
 from tests.algorithms.trajectories import ALGORITHMS, run
 
@@ -23,12 +24,6 @@ VALUES = {
     "alpha": (0.001, 0.01, 0.1),
     "momentum_decay": (0.1, 0.5, 0.9),
     "memory_decay": (0.1, 0.5, 0.9),
-}
-SIDES = {
-    "baseline": {"fedavg"},
-    "worker": {"fedprox", "moon", "fedmlb", "scaffold", "gradma_w"},
-    "server": {"fedavgm", "mifa", "mifam", "gradma_s"},
-    "both": {"fedproxm", "moonm", "fedmlbm", "feddyn", "mimelite", "gradma"},
 }
 
 
@@ -54,17 +49,12 @@ def test_a_default_lies_in_its_grid(name):
             assert field.default in field.metadata["grid"]
 
 
-def test_sides_are_the_blocks_of_the_papers_tables():
-    for side, members in SIDES.items():
-        assert {name for name in ALGORITHMS if base.get(name).kind == side} == members
-
-
 @pytest.mark.parametrize(
     ("name", "buffers"), [*((name, "average") for name in ALGORITHMS), ("scaffold", "server"), ("moon", "local")]
 )
 def test_bytes_are_the_vectors_that_travel(name, buffers):
     """d = 239 float32 parameters down and up, twice for Scaffold and MimeLite, and 28 statistics when averaged."""
-    multiple = 2 if name in ("scaffold", "mimelite") else 1
+    multiple = METHODS[name].load
     done = run(name, f"buffers={buffers}", "precision=float32", "num_rounds=2", "local_steps=1")
     statistics = 28 if buffers == "average" else 0
     a_round = 3 * 2 * 4 * (multiple * 239 + statistics)

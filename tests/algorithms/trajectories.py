@@ -16,12 +16,10 @@ from fl_platform.data.partition import Partition
 from fl_platform.federation.build import instantiate
 from fl_platform.federation.module import FederatedModule
 from fl_platform.models.network import Network
+from fl_platform.paper.methods import METHODS
 from tests.federations import SIZES, Finished, make_config, make_module, synthetic_dataset, train
 
-ALGORITHMS = [
-    "fedavg", "fedprox", "moon", "fedmlb", "scaffold", "gradma_w", "fedavgm", "mifa", "mifam", "gradma_s",
-    "fedproxm", "moonm", "fedmlbm", "feddyn", "mimelite", "gradma",
-]  # fmt: skip
+ALGORITHMS = list(METHODS)
 
 
 def plain_network(drop: float = 0.0) -> nn.Sequential:

@@ -65,6 +65,7 @@ def write_run(
         "num_rounds": 20,
         "evaluation": {"targets": [0.5]},
         "tracking": {"tags": []},
+        "run": {"data_label": "Digits"},
         **config,
     }
     directory = output / run_id

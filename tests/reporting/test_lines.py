@@ -1,13 +1,13 @@
 """Curves for a browser: averaging, thinning, windows, labels."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_platform.reporting import lines
-from fl_platform.reporting.lines import Curve, Wish, average, make_lines, thin, trailing, window
+from fl_platform.reporting.curves import Curve, average
+from fl_platform.reporting.lines import Chart, make_lines, seed_of, thin, window
 from fl_platform.reporting.shown import ShownRun, row, shown
 from fl_platform.runs import metrics
 from fl_platform.runs.record import one_row_per_round
@@ -42,70 +42,73 @@ def test_each_stretch_keeps_its_own_extremes(values: list[float], points: int) -
         assert curve[inside].max() == curve[start : start + width].max()
 
 
-@given(st.lists(numbers, max_size=50), st.integers(1, 9))
-def test_trailing_mean_is_that_of_pandas(values: list[float], width: int) -> None:
-    expected = pd.Series(values, dtype=float).rolling(width, min_periods=1).mean()
-    np.testing.assert_allclose(trailing(np.array(values), width), expected, rtol=1e-9, atol=1e-5)
-
-
-def test_mean_and_spread_are_over_the_runs_that_know_a_round() -> None:
-    nan = float("nan")
-    made = runs(
-        make_log(seed=0, accuracy=[0.1, 0.4, nan]),
-        make_log(seed=1, accuracy=[0.3, nan, nan]),
-        make_log(seed=2, accuracy=[0.5, 0.8, 0.9, 0.7]),
-    )
-    found = average(made, metrics.TEST_ACCURACY, "rounds")
-    table = pd.DataFrame([[0.1, 0.4, nan, nan], [0.3, nan, nan, nan], [0.5, 0.8, 0.9, 0.7]])
-    np.testing.assert_array_equal(found.x, [1, 2, 3, 4])
-    np.testing.assert_allclose(found.mean, table.mean())
-    np.testing.assert_allclose(found.spread, table.std(ddof=1).fillna(0))
-
-
 def test_another_axis_is_averaged_too() -> None:
+    seeds = [seed_of(run, metrics.TEST_ACCURACY, "seconds") for run in runs(make_log(seed=0, rounds=3))]
+    np.testing.assert_allclose(seeds[0].x, [0.5, 1.0, 1.5])
     made = runs(make_log(seed=0, rounds=3), make_log(seed=1, rounds=3))
-    np.testing.assert_allclose(average(made, metrics.TEST_ACCURACY, "seconds").x, [0.5, 1.0, 1.5])
-    np.testing.assert_allclose(average(made, metrics.TEST_ACCURACY, "bytes").x, [1e6, 2e6, 3e6])
+    (line,) = make_lines(made, Chart(axis="bytes"))["lines"]
+    assert line["x"] == [1e6, 2e6, 3e6]
+    without = runs(make_log(columns={metrics.TOTAL_BYTES: ["x"] * 40}))
+    assert make_lines(without, Chart(axis="bytes"))["lines"][0]["x"] == []
 
 
 def test_a_window_reaches_one_point_beyond_its_ends() -> None:
     x = np.arange(1.0, 11.0)
-    assert window(Curve(x, x, x), 4.2, 6).x.tolist() == [4, 5, 6, 7]
-    assert window(Curve(x, x, x), -np.inf, np.inf).x.tolist() == x.tolist()
-    assert window(Curve(x, x, x), 50, 60).x.tolist() == [10]
+    curve = Curve(x, x, x, x, x)
+    assert window(curve, 4.2, 6).x.tolist() == [4, 5, 6, 7]
+    assert window(curve, -np.inf, np.inf).x.tolist() == x.tolist()
+    assert window(curve, 50, 60).x.tolist() == [10]
+
+
+def test_a_line_and_its_band_are_those_of_the_figures() -> None:
+    """Two seeds of unequal length, smoothed: the dashboard draws what ``curves.average`` says."""
+    made = runs(make_log(seed=0, accuracy=[0.1, 0.3, 0.5]), make_log(seed=1, accuracy=[0.3, 0.9]))
+    (line,) = make_lines(made, Chart(smooth=2))["lines"]
+    expected = average([seed_of(run, metrics.TEST_ACCURACY, "rounds") for run in made], smooth=2, most=1.0)
+    np.testing.assert_allclose(line["mean"], expected.mean, rtol=1e-5)
+    np.testing.assert_allclose(line["low"][:2], expected.low[:2], rtol=1e-5)
+    assert (line["low"][2], line["high"][2]) == (None, None)  # one seed
 
 
 def test_algorithms_keep_their_colours_and_the_order_of_the_paper() -> None:
     made = runs(*(make_log(name, seed) for name in ("gradma", "moon", "fedavg") for seed in range(2)))
-    found = make_lines(made, Wish())["lines"]
+    found = make_lines(made, Chart())["lines"]
     assert [line["label"] for line in found] == ["FedAvg", "MOON", "GradMA"]
     assert [line["color"] for line in found] == ["#000000", "#009E73", "#D55E00"]
     assert [line["n"] for line in found] == [2, 2, 2]
     assert all(len(line["x"]) == len(line["mean"]) == len(line["low"]) == len(line["high"]) for line in found)
 
 
+def test_a_method_of_others_has_its_label_and_a_style_of_its_own() -> None:
+    own = [make_log("mine", run__label="Mine++"), make_log("copy", run__label="FedAvg"), make_log("bare")]
+    found = make_lines(runs(make_log("fedavg"), *own), Chart())["lines"]
+    assert [line["label"] for line in found] == ["FedAvg", "bare", "FedAvg (copy)", "Mine++"]
+    assert len({line["color"] for line in found}) == 4
+    assert row(shown(own[0]))["algorithm"] == "Mine++"
+
+
 def test_a_line_says_what_it_averages_besides_seeds() -> None:
     made = runs(make_log(seed=0, local_lr=0.1), make_log(seed=1, local_lr=0.01))
-    (line,) = make_lines(made, Wish(by=("algorithm",)))["lines"]
+    (line,) = make_lines(made, Chart(by=("algorithm",)))["lines"]
     assert line["averages"] == ["local_lr"]
-    apart = make_lines(made, Wish(by=("algorithm", "local_lr")))["lines"]
+    apart = make_lines(made, Chart(by=("algorithm", "local_lr")))["lines"]
     assert [(line["label"], line["averages"]) for line in apart] == [("local_lr=0.01", []), ("local_lr=0.1", [])]
     assert len({line["color"] for line in apart}) == 2
 
 
 def test_too_many_lines_are_counted_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MOST_LINES", 3)
-    found = make_lines(runs(*(make_log(seed=seed, rounds=2) for seed in range(5))), Wish(by=("run",)))
+    found = make_lines(runs(*(make_log(seed=seed, rounds=2) for seed in range(5))), Chart(by=("run",)))
     assert (len(found["lines"]), found["left_out"]) == (3, 2)
 
 
 def test_a_metric_nobody_logged_gives_no_line() -> None:
-    assert make_lines(runs(make_log()), Wish(metric="no/such"))["lines"] == []
+    assert make_lines(runs(make_log()), Chart(metric="no/such"))["lines"] == []
 
 
 def test_what_is_not_finite_is_null() -> None:
     log = make_log(accuracy=[0.5, 0.6], columns={metrics.TRAIN_LOSS: np.array([np.inf, 1.0])})
-    (line,) = make_lines(runs(log), Wish(metric=metrics.TRAIN_LOSS))["lines"]
+    (line,) = make_lines(runs(log), Chart(metric=metrics.TRAIN_LOSS))["lines"]
     assert line["x"] == [2.0]
     assert row(shown(make_log(accuracy=[])))["top"] is None
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from fl_platform.errors import UserError
-from fl_platform.paper.style import ALGORITHMS, GROUPINGS
+from fl_platform.paper.methods import GROUPINGS, METHODS
 from fl_platform.reporting import ablations, canvas, figures
 from fl_platform.runs import frames as runs
 from fl_platform.runs import metrics
@@ -23,7 +23,7 @@ def load(*logs: RunRecord) -> runs.Runs:
 
 @pytest.fixture(scope="module")
 def everyone() -> runs.Runs:
-    return load(*(make_log(name, seed, rounds=10, columns=QP) for name in ALGORITHMS for seed in range(2)))
+    return load(*(make_log(name, seed, rounds=10, columns=QP) for name in METHODS for seed in range(2)))
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,9 @@ def ablation() -> runs.Runs:
 def test_curves_have_a_line_and_a_band_per_algorithm(everyone: runs.Runs, grouping: str) -> None:
     figure = figures.accuracy_curves(everyone, grouping)
     (axis,) = figure.axes
-    expected = list(GROUPINGS[grouping]) if grouping != "all" else list(ALGORITHMS)
+    expected = list(GROUPINGS[grouping]) if grouping != "all" else list(METHODS)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == [ALGORITHMS[name].label for name in ALGORITHMS if name in expected]
+    assert labels == [METHODS[name].label for name in expected]
     assert len(axis.lines) == len(axis.collections) == len(expected)
     drawn = {line.get_label(): line for line in axis.lines}
     for name in expected:
@@ -60,7 +60,7 @@ def test_curves_have_a_line_and_a_band_per_algorithm(everyone: runs.Runs, groupi
             everyone.rounds[everyone.rounds["run_id"].isin(own)].groupby(metrics.ROUND)[metrics.TEST_ACCURACY].mean()
             * 100
         )
-        np.testing.assert_allclose(drawn[ALGORITHMS[name].label].get_ydata(), values)
+        np.testing.assert_allclose(drawn[METHODS[name].label].get_ydata(), values)
 
 
 def test_bytes_depend_on_nothing_but_the_runs(everyone: runs.Runs, tmp_path: Path) -> None:

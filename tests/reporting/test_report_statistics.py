@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fl_platform.reporting.statistics import band, bootstrap_interval, spearman
+from fl_platform.reporting.statistics import bootstrap_interval, spearman
 
 numbers = st.floats(-100, 100, allow_nan=False)
 
@@ -47,10 +47,3 @@ def test_bootstrap_covers_the_mean_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     hits = [low <= 0 <= high for low, high in (bootstrap_interval(rng.normal(size=12), seed=i) for i in range(150))]
     assert 0.85 <= np.mean(hits) <= 0.99
-
-
-def test_a_band_stays_within_what_can_be() -> None:
-    low, high = band(np.array([0.1, 0.95]), np.array([0.2, 0.1]), most=1.0)
-    assert low.tolist() == pytest.approx([0.0, 0.85])
-    assert high.tolist() == pytest.approx([0.3, 1.0])
-    assert band(np.array([-1.0, 0.1]), np.array([0.5, 0.5]))[0].tolist() == pytest.approx([-1.5, -0.4])

@@ -167,7 +167,7 @@ def test_targets_of_other_scenarios_come_from_the_runs() -> None:
 
 def test_beside_table1() -> None:
     # Table 1, MNIST (0.1, 10): FedAvg 97.11±0.39, MOON 97.11±0.31, GradMA 97.34±0.35
-    loaded = frames(flat("fedavg", 0.9750), flat("moon", 0.90), flat("GradMA", 0.9850))
+    loaded = frames(flat("fedavg", 0.9750), flat("moon", 0.90), flat("gradma", 0.9850))
     table = comparison.beside_table1(loaded, seeds=1)
     assert texts(table)["MNIST, ω=0.1, S=10: FedAvg"] == ["97.50", "97.11±0.39", "+0.39", "yes"]
     assert texts(table)["MNIST, ω=0.1, S=10: MOON"] == ["90.00", "97.11±0.31", "-7.11", "no"]

@@ -12,7 +12,7 @@ from wandb_server import WandbServer
 
 from fl_platform.cli import main
 from fl_platform.runs import metrics
-from fl_platform.sweeps.generate import COMMAND
+from tools.sweeps import COMMAND
 
 SMALL = {"num_workers": 10, "cohort_size": 2, "local_steps": 1, "num_rounds": 2}
 

@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fl_platform.algorithms import base
 from fl_platform.federation.launch import launch
+from fl_platform.paper.methods import METHODS
+from fl_platform.paper.scenarios import DATA_LABELS
+from fl_platform.paper.sweeps import BUDGET, budget_points, grid_points
 from fl_platform.runs import metrics
 from fl_platform.sweeps.check import check_sweep
 from fl_platform.sweeps.definition import read_sweep
-from fl_platform.sweeps.generate import ALGORITHMS, BUDGET, budget_points, generate, grid_points, plans
 from fl_platform.sweeps.proposals import grid
 from fl_platform.sweeps.trials import plan
+from tools.sweeps import all_sweeps, grid_of, header, write
 
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 FILES = sorted(SWEEPS.glob("*.yaml"))
@@ -37,8 +39,8 @@ SMALL = [
 ]
 
 
-def test_the_committed_files_are_what_generate_writes(tmp_path: Path) -> None:
-    written = {path.name: path.read_text(encoding="utf-8") for path in generate(tmp_path)}
+def test_the_committed_files_are_what_make_sweeps_writes(tmp_path: Path) -> None:
+    written = {path.name: path.read_text(encoding="utf-8") for path in write(tmp_path)}
     assert written == {path.name: path.read_text(encoding="utf-8") for path in GENERATED}
     assert sorted(SIZES) == sorted(path.stem for path in GENERATED)
     assert len(GENERATED) == 19
@@ -65,42 +67,43 @@ def test_a_trial_of_a_sweep_runs_two_rounds(path: Path, tmp_path: Path, monkeypa
     assert launch(trial.spec).summary[metrics.ROUNDS] == 2
 
 
-def test_the_tables_are_of_every_method_of_the_paper() -> None:
-    assert set(ALGORITHMS) <= set(base.names())
-    assert len(set(ALGORITHMS)) == 16
+POINTS = {name: grid_points(name, grid_of(name)) for name in METHODS}
 
 
 def test_full_grids_are_those_of_appendix_b() -> None:
     """Two rates of three values; a third for mu, alpha, beta_1 and beta_2 each; FedDyn's server rate is 1."""
-    sizes = {name: len(grid_points(name)) for name in ALGORITHMS}
+    sizes = {name: len(points) for name, points in POINTS.items()}
     nine = dict.fromkeys(["fedavg", "moon", "fedmlb", "scaffold", "mifa", "gradma_w", "feddyn"], 9)
     more = dict.fromkeys(["fedavgm", "fedprox", "mifam", "moonm", "fedmlbm", "mimelite"], 27)
     assert sizes == {**nine, **more, **dict.fromkeys(["fedproxm", "gradma_s", "gradma"], 81)}
-    assert all("server_lr=1.0" in point for point in grid_points("feddyn"))
+    assert all("server_lr=1.0" in point for point in POINTS["feddyn"])
 
 
 def test_tune_sweeps_list_the_full_grids() -> None:
     """The four tune sweeps list the same points, every one of them once."""
-    lists = [
-        yaml.safe_load((SWEEPS / f"tune_{name}.yaml").read_text(encoding="utf-8"))
-        for name in ("mnist", "cifar10", "cifar100", "tiny_imagenet")
-    ]
+    lists = [yaml.safe_load((SWEEPS / f"tune_{name}.yaml").read_text(encoding="utf-8")) for name in DATA_LABELS]
     points = lists[0]["parameters"]["point"]["values"]
     assert all(other["parameters"]["point"]["values"] == points for other in lists)
-    assert points == [point for name in ALGORITHMS for point in grid_points(name)]
+    assert points == [point for own in POINTS.values() for point in own]
     assert len(set(points)) == 468
 
 
 def test_the_budget_is_equal_and_drawn_from_the_grids() -> None:
-    for name in ALGORITHMS:
-        drawn = budget_points(name)
+    for name, points in POINTS.items():
+        drawn = budget_points(name, points)
         assert len(set(drawn)) == BUDGET
-        assert set(drawn) <= set(grid_points(name))
+        assert set(drawn) <= set(points)
 
 
 def test_headers_hold_the_commands() -> None:
-    for item in plans():
-        header = item.header()
-        assert f"python -m fl_platform sweep run sweeps/{item.name}.yaml" in header
-        assert f"wandb sweep sweeps/{item.name}.yaml" in header
-        assert max(map(len, header.splitlines())) <= 120
+    for sweep in all_sweeps():
+        text = header(sweep)
+        assert f"python -m fl_platform sweep run sweeps/{sweep.name}.yaml" in text
+        assert f"wandb sweep sweeps/{sweep.name}.yaml" in text
+        assert max(map(len, text.splitlines())) <= 120
+
+
+def test_tables_list_the_methods_in_the_order_of_the_paper() -> None:
+    for sweep in all_sweeps():
+        if sweep.name.startswith("table_"):
+            assert sweep.parameters["algorithm.name"]["values"] == list(METHODS)

@@ -216,7 +216,6 @@ def commands(place: Path, tmp_path: Path) -> dict[str, list[str]]:
         f"output.dir={place / 'runs'}": [*RUN, f"output.dir={place / 'runs'}"],
         "output.dir=": ["sweep", "run", str(sweep.source), *sweep.overrides],
         f"--root {place / 'data'}": ["data", "get", "mnist", "--root", str(place / "data")],
-        str(place / "sweeps"): ["sweep", "generate", "--directory", str(place / "sweeps")],
         f"--json {place / 'x.json'}": [*RUN, f"output.dir={tmp_path / 'runs'}", f"--json={place / 'x.json'}"],
     }
 

@@ -59,7 +59,7 @@ LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str,
     "data": (("data",), free | options("--root") | one_of("list", "get", "partition"), ()),
     "data partition": (("data", "partition"), free | options("--out", of=places), SMALL),
     "doctor": (("doctor",), free | options("--json"), ()),
-    "sweep": (("sweep",), free | one_of("check", "status", "best", "stop", "generate -x", "run nowhere"), ()),
+    "sweep": (("sweep",), free | one_of("check", "status", "best", "stop", "run nowhere"), ()),
     "sweep check": (("sweep", "check"), free | one_of("sweep.yaml"), ()),
     "sweep status": (("sweep", "status"), free | one_of("sweep.yaml", "launched"), ()),
     "sweep best": (
@@ -67,7 +67,6 @@ LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str,
         free | one_of("sweep.yaml", "launched") | options("--by", "--select-on") | options("--write", of=places),
         (),
     ),
-    "sweep generate": (("sweep", "generate"), options("--directory", of=places) | options("-x", "--y"), ()),
     "sweep run": (("sweep", "run"), free | options("--jobs", "--cap", "--retries", "--address"), ("nowhere.yaml",)),
     "report": (
         ("report",),
@@ -147,7 +146,7 @@ def test_any_words(
             path.unlink()
         shutil.rmtree(here / "runs", ignore_errors=True)
 
-    count = scale(4, 40 if name == "sweep generate" else 500)
+    count = scale(4, 500)
     accepted = None if name in REFUSED else [SOUND[name].split()] if name in SOUND else []
     explore(st.lists(parts, max_size=3), check, count, sound=accepted)
     if name in REFUSED:

@@ -1,0 +1,71 @@
+"""How lines are labelled and drawn: methods of the paper, methods of others, and lines that are not methods."""
+
+import dataclasses
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from fl_platform.paper.methods import DASH, DASH_DOT, DOT, LONG_DASH, METHODS, Group, Method, Style
+
+SEQUENCE = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#808080")
+_SEQUENCE_DASHES = ("-", DASH, DOT, DASH_DOT, LONG_DASH)
+
+# Colours of Paul Tol's and IBM's palettes that colour-blind readers tell from each other and from the paper's.
+_OWN_COLORS = ("#332288", "#882255", "#999933", "#1A85FF", "#4D3319")
+_OWN_LINES = (("-", "*"), (DASH, "d"), (DOT, "8"), (DASH_DOT, "H"))
+OWN_STYLES = tuple(Style(color, dashes, marker) for dashes, marker in _OWN_LINES for color in _OWN_COLORS)
+"""Styles of methods that are not of the paper; no method of the paper has one of these colours."""
+
+
+def sequence_style(place: int) -> Style:
+    """The style of a line that is not a method, such as a memory size, by its place in a figure."""
+    return Style(SEQUENCE[place % len(SEQUENCE)], _SEQUENCE_DASHES[place % len(_SEQUENCE_DASHES)])
+
+
+def method_of(name: str, label: object = None, kind: object = None) -> Method:
+    """A run's method: the paper's, or one with the label and kind (worker, server, both) that its run recorded.
+
+    Without a recorded label it is called by its name; its style follows from the name alone.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    group = Group(kind) if isinstance(kind, str) and kind in list(Group) else Group.OTHER
+    style = OWN_STYLES[zlib.crc32(name.encode("utf-8", "replace")) % len(OWN_STYLES)]
+    return Method(name, label if isinstance(label, str) and label else name, group, style)
+
+
+def distinct(methods: Iterable[Method]) -> dict[str, Method]:
+    """The methods of one table or figure by name, with no two labels alike, nor two styles as far as there are enough.
+
+    Methods of the paper stay as they are.
+    """
+    by_name = {method.name: method for method in methods}
+    found: dict[str, Method] = {}
+    for name in sorted(by_name, key=lambda name: by_name[name].order):
+        method = by_name[name]
+        if name not in METHODS:
+            taken = {other.label for other in (*METHODS.values(), *found.values())}
+            label = f"{method.label} ({name})" if method.label in taken else method.label
+            method = dataclasses.replace(method, label=label, style=_unused(method.style, found.values()))
+        found[name] = method
+    return found
+
+
+def _unused(style: Style, others: Iterable[Method]) -> Style:
+    """The given style, or the next one whose colour no other method has, else which no other method has."""
+    used = [other.style for other in others]
+    colors = {other.color for other in used}
+    start = OWN_STYLES.index(style)
+    ring = OWN_STYLES[start:] + OWN_STYLES[:start]
+    by_color = (one for one in ring if one.color not in colors)
+    return next(by_color, None) or next((one for one in ring if one not in used), style)
+
+
+def methods_in(frame: pd.DataFrame) -> dict[str, Method]:
+    """The methods of a frame of runs (a row per run) by ``algorithm.name``, labels and styles distinct."""
+    columns = [f"config.{key}" for key in ("algorithm.name", "run.label", "run.kind")]
+    rows: list[dict[Any, Any]] = frame.reindex(columns=columns).drop_duplicates().to_dict("records")
+    labelled = sorted(rows, key=lambda row: isinstance(row["config.run.label"], str))  # a recorded label counts
+    return distinct(method_of(*(str(row[columns[0]]), row[columns[1]], row[columns[2]])) for row in labelled)
