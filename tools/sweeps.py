@@ -11,6 +11,7 @@ import yaml
 
 import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform.algorithms import base
+from fl_platform.config.options import walk
 from fl_platform.config.schema import known_keys
 from fl_platform.paper.methods import METHODS
 from fl_platform.paper.scenarios import COLUMNS
@@ -47,8 +48,8 @@ def grid_of(name: str) -> Axes:
     """The grid of one method: both rates, and its own fields that declare one."""
     options = known_keys()
     axes = {key: options[key].metadata["grid"] for key in ("local_lr", "server_lr")}
-    fields = base.hyper_parameters(base.get(name))
-    return axes | {f"algorithm.{field.name}": grid for field in fields if (grid := field.metadata.get("grid"))}
+    fields = walk(base.get(name))
+    return axes | {f"algorithm.{name}": grid for name, field in fields if (grid := field.metadata.get("grid"))}
 
 
 def all_sweeps() -> list[SweepDefinition]:
