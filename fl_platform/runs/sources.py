@@ -33,9 +33,10 @@ class Found:
         its first moment, is left out where there is a W&B log.
         """
         logs = self.logs_by_id()
-        kept = [path for path in self.runs if path.name not in logs or has_config(path)]
-        newest = {path.name: path for path in sorted(kept, key=_worth)}
-        return dict(sorted(newest.items(), key=lambda item: _worth(item[1])[1], reverse=True))
+        worth = {path: _worth(path) for path in self.runs if path.name not in logs or has_config(path)}
+        counted = {path.name: path for path in sorted(worth, key=worth.__getitem__)}
+        newest = sorted(counted.values(), key=lambda path: worth[path][1], reverse=True)
+        return {path.name: path for path in newest}
 
     def logs_by_id(self) -> dict[str, list[Path]]:
         """The id in a W&B log's name -> such logs, the newest last."""
@@ -51,6 +52,7 @@ def has_config(path: Path) -> bool:
 
 
 def _worth(path: Path) -> tuple[bool, int]:
+    """(has a result, when its configuration was written)."""
     files = RunDirectory(path.parent, path.name)
     try:
         return files.result_file.exists(), files.config_file.stat().st_mtime_ns
