@@ -7,14 +7,14 @@ from fl_platform.config.arguments import RunArguments, parse_run
 from fl_platform.config.compose import from_given, parse_arguments, parse_mapping
 from fl_platform.config.options import enters_identity
 from fl_platform.config.plugins import import_plugins
-from fl_platform.config.resolve import RunSpec, all_options, resolve
+from fl_platform.config.resolve import RunSpec, all_options, resolve, spec_of
 from fl_platform.config.schema import Config
 from fl_platform.errors import UserError
 
 
 def main(words: list[str]) -> int:
     args = parse_run(words)
-    spec, checkpoint = (args.spec(), None) if args.resume is None else resumed(args, args.resume)
+    spec, checkpoint = (spec_of(args), None) if args.resume is None else resumed(args, args.resume)
 
     from fl_platform.federation.launch import Result, is_first_rank, launch, say
     from fl_platform.runs import metrics

@@ -1,4 +1,7 @@
-"""The arguments of ``run``: one parser for the command line and for the commands of a sweep's trials."""
+"""The arguments of ``run``: one parser for the command line and for the commands of a sweep's trials.
+
+It needs the standard library alone, so that help and `doctor` work where nothing else is installed.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -6,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fl_platform.config.compose import compose
-from fl_platform.config.resolve import RunSpec, resolve
 from fl_platform.errors import UserError, sentence
 
 
@@ -42,10 +43,6 @@ class RunArguments:
     skip_finished: bool
     drop_unused: bool
     json: Path | None
-
-    def spec(self) -> RunSpec:
-        """Return the run that keys and files describe; UserError where they describe none."""
-        return resolve(compose(self.keys, self.config), drop_unused=self.drop_unused)
 
 
 def parse_run(arguments: list[str]) -> RunArguments:

@@ -11,6 +11,8 @@ from typing import Any
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fl_platform.config.arguments import RunArguments
+from fl_platform.config.compose import compose
 from fl_platform.config.options import check_value, default_of, enters_identity, has_effect, walk
 from fl_platform.config.plugins import import_plugins
 from fl_platform.config.presets import preset_values
@@ -54,6 +56,11 @@ class RunSpec:
     def name(self) -> str:
         """Return what W&B calls the run."""
         return f"{self.algorithm}-{self.config.data.name}-seed{self.config.seed}-{self.run_id}"
+
+
+def spec_of(arguments: RunArguments) -> RunSpec:
+    """Return the run that the arguments of ``run`` describe; UserError where they describe none."""
+    return resolve(compose(arguments.keys, arguments.config), drop_unused=arguments.drop_unused)
 
 
 def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None = None) -> RunSpec:

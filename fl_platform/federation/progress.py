@@ -36,7 +36,8 @@ class RoundProgress(ProgressBar):
         self._enabled = True
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._started, self._first_round = time.monotonic(), trainer.current_epoch
+        self._started = self._last_line = time.monotonic()
+        self._first_round = trainer.current_epoch
         if self._enabled and sys.stderr.isatty():
             self._bar = tqdm(
                 total=trainer.max_epochs,

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fl_platform.config.resolve import RunSpec
+from fl_platform.config.resolve import RunSpec, spec_of
 from fl_platform.errors import DiskFull
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
@@ -63,7 +63,7 @@ def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> 
     arguments = run_arguments(command)
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
-        spec = arguments.spec()
+        spec = spec_of(arguments)
     notices = tuple(printed.getvalue().splitlines())
     varied = {key: value for key, value in params.items() if "value" not in sweep.parameters.get(key, {})}
     label = " ".join(str(value) if key == "point" else f"{key}={value}" for key, value in varied.items())

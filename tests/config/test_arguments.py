@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fl_platform.config.arguments import parse_command, parse_run
+from fl_platform.config.resolve import spec_of
 from fl_platform.errors import UserError
 
 GIVEN = [
@@ -24,10 +25,11 @@ def test_keys_files_and_flags_in_any_order(parse):
 
 def test_a_spec_is_what_keys_and_files_describe(tmp_path):
     (tmp_path / "a.yaml").write_text("seed: 1\nlocal_lr: 0.5\n")
-    spec = parse_run(["--config", str(tmp_path / "a.yaml"), "--seed=2", "algorithm.mu=1", "--drop-unused"]).spec()
+    words = ["--config", str(tmp_path / "a.yaml"), "--seed=2", "algorithm.mu=1", "--drop-unused"]
+    spec = spec_of(parse_run(words))
     assert (spec.config.seed, spec.config.local_lr, spec.config.algorithm) == (2, 0.5, {"name": "fedavg"})
     with pytest.raises(UserError, match="fedavg has no such field"):
-        parse_run(["algorithm.mu=1"]).spec()
+        spec_of(parse_run(["algorithm.mu=1"]))
 
 
 @pytest.mark.parametrize("argument", ["--no-such-flag", "--json", "--help", "--config=--"])

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 import wandb
@@ -96,8 +95,8 @@ def test_every_round_is_logged_with_its_figures(finished):
 
 
 def test_the_log_on_disk_and_the_rows_on_disk_agree(finished):
-    config, result = finished
-    [path] = Path(config.output.dir).glob("*/attempts/*/rounds.jsonl")
+    spec, result = finished
+    [path] = spec.output.glob("*/attempts/*/rounds.jsonl")
     assert [json.loads(line) for line in path.read_text().splitlines()] == rows_of(log_of(result))
 
 
