@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from unittest.mock import patch
 
 import lightning as L
 
 from benchmarks.federation import threads, w1_words
+from benchmarks.scaling import WIDE
+from benchmarks.synthetic import width_for
 from fl_platform import qp
 from fl_platform.algorithms import gradma
 from fl_platform.config.compose import compose
@@ -27,6 +28,7 @@ from fl_platform.engines.training import LocalTraining
 from fl_platform.federation import experiment
 from fl_platform.federation.launch import make_trainer, quieten_lightning
 from fl_platform.kernels import compiled_products, perceptron, row_products
+from fl_platform.kernels.recycled import Recycler
 
 GRADMA = ("algorithm.name=gradma", "algorithm.memory_size=100")
 
@@ -37,7 +39,7 @@ def matrix_products(rows: Any, slots: Any, vector: Any, start: int, stop: int) -
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, the run it serves, and how to do without it: an attribute and what replaces it."""
+    """A kernel, the run it serves, and how to do without it: the attribute to replace, and by what."""
 
     name: str
     words: tuple[str, ...]
@@ -55,6 +57,13 @@ CASES = (
     Case("TorchScript, descend", (), perceptron, "scripted_descent", perceptron.flat_descent),
     Case("TorchScript, two threads", ("threads=2",), perceptron, "scripted_descent", perceptron.flat_descent),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
+    Case(
+        "recycled memory, d = 10^7",
+        (f"model.name={WIDE}", f"model.options={{width: {width_for(10**7)}}}", "local_steps=1", "batch_size=8"),
+        Recycler,
+        "empty",
+        lambda self, name, shape, like: like.new_empty(shape),
+    ),
     Case("row products", GRADMA, compiled_products, "compiled_row_products", matrix_products),
 )
 
@@ -68,15 +77,14 @@ class InTurns(L.Callback):
     seconds: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._patch = patch.object(self.case.owner, self.case.attribute, self.case.plain)
+        self._kernel = vars(self.case.owner)[self.case.attribute]
         if trainer.current_epoch % 2:
-            self._patch.start()
+            setattr(self.case.owner, self.case.attribute, self.case.plain)
         self._started = self.clock()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         spent, is_plain = self.clock() - self._started, trainer.current_epoch % 2
-        if is_plain:
-            self._patch.stop()
+        setattr(self.case.owner, self.case.attribute, self._kernel)
         if trainer.current_epoch >= 4:
             self.seconds[is_plain].append(spent)
 
