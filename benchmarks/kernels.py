@@ -22,7 +22,6 @@ from benchmarks.synthetic import width_for
 from fl_platform import qp
 from fl_platform.algorithms import gradma
 from fl_platform.config.compose import compose
-from fl_platform.engines import evaluation
 from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation import experiment
@@ -52,14 +51,18 @@ CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
     Case("descend", (), SingleObjective, "descend", lambda *_: None),
     Case("descend, two threads", ("threads=2",), SingleObjective, "descend", lambda *_: None),
-    Case("logits", (), evaluation, "Perceptron", type("Without", (), {"of": staticmethod(lambda network: None)})),
     Case("TorchScript, gradient", GRADMA, perceptron, "scripted_gradient", perceptron.flat_gradient),
     Case("TorchScript, descend", (), perceptron, "scripted_descent", perceptron.flat_descent),
     Case("TorchScript, two threads", ("threads=2",), perceptron, "scripted_descent", perceptron.flat_descent),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",
-        (f"model.name={WIDE}", f"model.options={{width: {width_for(10**7)}}}", "local_steps=1", "batch_size=8"),
+        (
+            f"model.name={WIDE}",
+            f"model.options.width={width_for(10**7)}",
+            "data.name=random_small",
+            "evaluation.every=999",
+        ),
         Recycler,
         "empty",
         lambda self, name, shape, like: like.new_empty(shape),

@@ -36,21 +36,6 @@ class Layer(NamedTuple):
     eps: float = 0.0
 
 
-def logits_of(layers: list[Layer], weights: list[Tensor], statistics: list[Tensor], x: Tensor) -> Tensor:
-    """The output of the layers in evaluation mode."""
-    x = x.flatten(1)
-    for layer in layers:
-        if layer.kind == "linear":
-            x = F.linear(x, weights[layer.weight], weights[layer.bias])
-        elif layer.kind == "relu":
-            x = x.relu_()
-        else:
-            mean, variance = statistics[layer.mean], statistics[layer.variance]
-            weight, bias = weights[layer.weight], weights[layer.bias]
-            x = torch.batch_norm(x, weight, bias, mean, variance, False, 0.0, layer.eps, False)
-    return x
-
-
 def write_gradient(
     layers: list[Layer],
     weights: list[Tensor],
@@ -120,11 +105,6 @@ def views(flat: Tensor, cut: Cut) -> list[Tensor]:
     return [piece.view(shape) for piece, shape in zip(pieces, cut.shapes)]  # noqa: B905 - unknown to TorchScript
 
 
-def flat_logits(layers: list[Layer], cuts: tuple[Cut, Cut], params: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
-    """What ``Perceptron.logits`` runs."""
-    return logits_of(layers, views(params, cuts[0]), views(buffers, cuts[1]), x)
-
-
 def flat_gradient(
     layers: list[Layer],
     cuts: tuple[Cut, Cut],
@@ -167,8 +147,7 @@ def scripted(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tenso
         return torch.jit.script(function)
 
 
-scripted_logits, scripted_gradient = scripted(flat_logits), scripted(flat_gradient)
-scripted_descent = scripted(flat_descent)
+scripted_gradient, scripted_descent = scripted(flat_gradient), scripted(flat_descent)
 
 
 def in_order(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -221,11 +200,6 @@ class Perceptron:
                 return None
         is_chain = layers and layers[0].kind == layers[-1].kind == "linear"
         return Perceptron(layers, network) if is_chain else None
-
-    def logits(self, params: Vector, buffers: Vector, x: Tensor) -> Tensor:
-        """The output of the model in evaluation mode; outside of autograd."""
-        with torch.inference_mode():
-            return scripted_logits(self._layers, self._cuts, params, buffers, x)
 
     def gradient(self, params: Vector, buffers: Vector | None, x: Tensor, labels: Tensor) -> tuple[Vector, Tensor]:
         """The gradient of a batch's mean loss in training mode, and the loss; updates running statistics, if given."""
