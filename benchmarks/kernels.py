@@ -1,9 +1,10 @@
 """What each kernel saves of the round it serves: a run of W1 whose rounds have it and do without it in turn.
 
-    python -m benchmarks.kernels [--rounds 60] [--only descend]
+    python -m benchmarks.kernels [--rounds 60] [--only descend] [--wall]
 
 Both kinds of rounds run in one process and are compared by the median of their CPU time, so that a busy machine
-touches both. ``fl_platform/kernels`` quotes the figures; a kernel that saves less than 5 % is deleted.
+touches both. On several threads use ``--wall`` and an idle machine: waiting for another thread takes no CPU time.
+``fl_platform/kernels`` quotes the figures; a kernel that saves less than 5 % is deleted.
 """
 
 import argparse
@@ -106,13 +107,14 @@ def measure(case: Case, rounds: int, clock: Callable[[], float]) -> tuple[float,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60, help="of each kind")
+    parser.add_argument("--wall", action="store_true", help="compare by the clock on the wall")
     parser.add_argument("--only", nargs="*", help="beginnings of names")
     args = parser.parse_args()
     quieten_lightning()
     for case in CASES:
         if args.only and not case.name.startswith(tuple(args.only)):
             continue
-        with_it, without = measure(case, args.rounds, time.process_time)
+        with_it, without = measure(case, args.rounds, time.perf_counter if args.wall else time.process_time)
         print(
             f"{case.name:26} {1000 * with_it:7.1f} ms a round, {1000 * without:7.1f} without: "
             f"{100 * (1 - with_it / without):.1f} % saved",

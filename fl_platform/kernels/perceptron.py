@@ -1,9 +1,14 @@
-"""A chain of linear layers, ReLU and BatchNorm written out: the gradient of one worker, and evaluation.
+"""The gradient of a chain of linear layers, ReLU and BatchNorm written out, for one worker; and SGD steps along it.
 
-Autograd's nodes, the copies of its results and nn.Module's calls cost as much as a third of the products of a small
-perceptron. Here the same kernels, with the same bits, write straight into the flat gradient. TorchScript calls them
-one after another without Python in between and without its lock, so that workers on threads do not wait for each other.
-PyTorch no longer develops TorchScript; the functions it runs are Python, and run as that where it is not supported.
+Its plain twins are autograd (``StackedObjective.gradient``) and the loop over local steps (``LocalTraining``), whose
+bits it has. Autograd's nodes, the copies of its results and nn.Module's calls cost as much as a third of the products
+of a small perceptron; here the same operations write straight into the flat gradient.
+
+Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): ``gradient`` 19 %
+of a round of GradMA (275 ms for 339), ``descend`` 11 % of a round of FedAvg (104 ms for 117) over steps one by one with
+``gradient``. TorchScript, which runs these functions without Python in between, is 2 to 4 % of that; it is there for
+threads, which then do not wait for Python's lock: on two threads of an idle machine five steps take 1.9 ms for 2.4.
+PyTorch no longer develops TorchScript; where it is not supported the functions run as the Python they are.
 """
 
 import sys
