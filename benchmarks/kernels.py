@@ -1,9 +1,10 @@
 """What each kernel saves of the round it serves: a run of W1 whose rounds have it and do without it in turn.
 
-    python -m benchmarks.kernels [--rounds 60] [--only descend]
+    python -m benchmarks.kernels [--rounds 60] [--only descend] [--wall]
 
 Both kinds of rounds run in one process and are compared by the median of their CPU time, so that a busy machine
-touches both. ``fl_platform/kernels`` quotes the figures; a kernel that saves less than 5 % is deleted.
+touches both. On several threads use ``--wall`` and an idle machine: waiting for another thread takes no CPU time.
+``fl_platform/kernels`` quotes the figures; a kernel that saves less than 5 % is deleted.
 """
 
 import argparse
@@ -13,20 +14,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from unittest.mock import patch
 
 import lightning as L
 
 from benchmarks.federation import threads, w1_words
+from benchmarks.scaling import WIDE
+from benchmarks.synthetic import width_for
 from fl_platform import qp
 from fl_platform.algorithms import gradma
 from fl_platform.config.compose import compose
-from fl_platform.engines import evaluation
 from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation import experiment
 from fl_platform.federation.launch import make_trainer, quieten_lightning
 from fl_platform.kernels import compiled_products, perceptron, row_products
+from fl_platform.kernels.recycled import Recycler
 
 GRADMA = ("algorithm.name=gradma", "algorithm.memory_size=100")
 
@@ -37,7 +39,7 @@ def matrix_products(rows: Any, slots: Any, vector: Any, start: int, stop: int) -
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, the run it serves, and how to do without it: an attribute and what replaces it."""
+    """A kernel, the run it serves, and how to do without it: the attribute to replace, and by what."""
 
     name: str
     words: tuple[str, ...]
@@ -50,11 +52,22 @@ CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
     Case("descend", (), SingleObjective, "descend", lambda *_: None),
     Case("descend, two threads", ("threads=2",), SingleObjective, "descend", lambda *_: None),
-    Case("logits", (), evaluation, "Perceptron", type("Without", (), {"of": staticmethod(lambda network: None)})),
     Case("TorchScript, gradient", GRADMA, perceptron, "scripted_gradient", perceptron.flat_gradient),
     Case("TorchScript, descend", (), perceptron, "scripted_descent", perceptron.flat_descent),
     Case("TorchScript, two threads", ("threads=2",), perceptron, "scripted_descent", perceptron.flat_descent),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
+    Case(
+        "recycled memory, d = 10^7",
+        (
+            f"model.name={WIDE}",
+            f"model.options.width={width_for(10**7)}",
+            "data.name=random_small",
+            "evaluation.every=999",
+        ),
+        Recycler,
+        "empty",
+        lambda self, name, shape, like: like.new_empty(shape),
+    ),
     Case("row products", GRADMA, compiled_products, "compiled_row_products", matrix_products),
 )
 
@@ -68,15 +81,14 @@ class InTurns(L.Callback):
     seconds: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._patch = patch.object(self.case.owner, self.case.attribute, self.case.plain)
+        self._kernel = vars(self.case.owner)[self.case.attribute]
         if trainer.current_epoch % 2:
-            self._patch.start()
+            setattr(self.case.owner, self.case.attribute, self.case.plain)
         self._started = self.clock()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         spent, is_plain = self.clock() - self._started, trainer.current_epoch % 2
-        if is_plain:
-            self._patch.stop()
+        setattr(self.case.owner, self.case.attribute, self._kernel)
         if trainer.current_epoch >= 4:
             self.seconds[is_plain].append(spent)
 
@@ -95,13 +107,14 @@ def measure(case: Case, rounds: int, clock: Callable[[], float]) -> tuple[float,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60, help="of each kind")
+    parser.add_argument("--wall", action="store_true", help="compare by the clock on the wall")
     parser.add_argument("--only", nargs="*", help="beginnings of names")
     args = parser.parse_args()
     quieten_lightning()
     for case in CASES:
         if args.only and not case.name.startswith(tuple(args.only)):
             continue
-        with_it, without = measure(case, args.rounds, time.process_time)
+        with_it, without = measure(case, args.rounds, time.perf_counter if args.wall else time.process_time)
         print(
             f"{case.name:26} {1000 * with_it:7.1f} ms a round, {1000 * without:7.1f} without: "
             f"{100 * (1 - with_it / without):.1f} % saved",

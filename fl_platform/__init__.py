@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 from fl_platform import _torchvision
 
 if TYPE_CHECKING:
-    from fl_platform.algorithms.base import Algorithm, Federation, LocalBatch, LocalRun, LocalStep, Updates, state
+    from fl_platform.algorithms.base import (
+        Algorithm,
+        Federation,
+        LocalBatch,
+        LocalRun,
+        LocalStep,
+        Start,
+        Updates,
+        state,
+        zeros,
+    )
     from fl_platform.config.options import option
     from fl_platform.errors import UserError
     from fl_platform.models.flat import Stack, Vector
@@ -24,16 +34,19 @@ __all__ = [
     "LocalRun",
     "LocalStep",
     "Stack",
+    "Start",
     "Updates",
     "UserError",
     "Vector",
     "option",
     "state",
+    "zeros",
 ]
 
 _HOMES = {
     **dict.fromkeys(
-        ("Algorithm", "Federation", "LocalBatch", "LocalRun", "LocalStep", "Updates", "state"), "algorithms.base"
+        ("Algorithm", "Federation", "LocalBatch", "LocalRun", "LocalStep", "Start", "Updates", "state", "zeros"),
+        "algorithms.base",
     ),
     **dict.fromkeys(("Stack", "Vector"), "models.flat"),
     "UserError": "errors",

@@ -120,7 +120,7 @@ class LocalStep:
     gradient_at: Callable[[Stack | Vector], Stack]
     """Gradient of the local objective elsewhere, on the same batch with dropout of its own; statistics discarded."""
     record: Callable[..., None]
-    """record(name, values, how="mean" | "max" | "sum"): logged once a round, over steps and workers."""
+    """record(name, values, how="mean" | "max" | "sum"): logged once per round, over steps and workers."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Algorithm(L.Callback):
     name: ClassVar[str]
     label: ClassVar[str]  # as printed in tables
     kind: ClassVar[str] = "worker"  # baseline | worker | server | both: where it departs from FedAvg
-    downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker a round
+    downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker per round
     uploads: ClassVar[int] = 1
     sends: ClassVar[tuple[str, ...]] = ()
     """Names of ``finish_local`` that go to the server."""

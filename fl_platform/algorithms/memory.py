@@ -30,7 +30,7 @@ positive rows."""
 
 
 def check_size(memory_size: int, cohort_size: int, num_workers: int) -> None:
-    """0 (no memory), or room for the cohort and no more than all workers."""
+    """Raise UserError unless the size is 0 (no memory), or between the cohort's and the number of workers."""
     if memory_size != 0 and not cohort_size <= memory_size <= num_workers:
         raise UserError(
             f"algorithm.memory_size={memory_size} is not allowed; it must be 0 or lie between "
@@ -95,13 +95,13 @@ class GradientMemory:
         for worker in workers:
             slot = slot_of.get(worker)
             if slot is None:
-                slot = self._make_room(worker, workers)
+                slot = self._take_slot(worker, workers)
             else:
                 self.hits += 1
             self.count[slot] += 1
             self.last_sampled[slot] = self.round
 
-    def _make_room(self, worker: int, cohort: Sequence[int]) -> int:
+    def _take_slot(self, worker: int, cohort: Sequence[int]) -> int:
         slot = self.used
         if slot == len(self.owner):
             candidates = np.flatnonzero(~np.isin(self.owner, cohort))
@@ -213,7 +213,7 @@ class GradientMemory:
         return total
 
     def statistics(self) -> dict[str, float]:
-        """Logged once a round; an age is the number of rounds since the owner was last sampled."""
+        """Figures logged once per round; an age is the number of rounds since the owner was last sampled."""
         ages = self.round - self.last_sampled[: self.used]
         return {
             metrics.MEMORY_SLOTS: float(self.used),

@@ -1,4 +1,4 @@
-"""Which slot of the gradient memory makes room for a newly sampled worker."""
+"""Which slot of the gradient memory is given to a newly sampled worker."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -9,6 +9,7 @@ import torch
 
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalResult, LocalTraining, LocalWork, Records
+from fl_platform.kernels.recycled import Recycler
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -22,7 +23,7 @@ class TrainingPool:
     """
 
     def __init__(self, trainings: Sequence[LocalTraining]) -> None:
-        self.size = len(trainings)
+        self.size, self.memory = len(trainings), Recycler()
         self._idle: SimpleQueue[LocalTraining] = SimpleQueue()
         for training in trainings:
             self._idle.put(training)
@@ -47,7 +48,7 @@ def train_cohort(
     pool: TrainingPool, work: LocalWork, widths: Mapping[str, int], chunk: int | None, ranks: Ranks
 ) -> LocalResult:
     """Train every worker, ``chunk`` at a time; ``widths`` are the lengths of what each keeps and sends."""
-    result = LocalResult.empty(work, widths)
+    result = LocalResult.empty(work, widths, pool.memory)
     share = ranks.share(len(work.workers))
     step = chunk or len(work.workers)
     pieces = [slice(start, min(start + step, share.stop)) for start in range(share.start, share.stop, step)]

@@ -11,7 +11,6 @@ from torch import Tensor
 from fl_platform.data.images import Images
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.ranks import Ranks
-from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
@@ -49,12 +48,10 @@ def evaluate(
     """Scores of a model on all images."""
     share = ranks.share(len(images))
     pixels, labels = images.whole()[share], images.all_labels[share]
-    weights, perceptron = network.parameters.views(params), Perceptron.of(network)
+    weights = network.parameters.views(params)
 
     def forward(chunk: Tensor) -> Tensor:
         with torch.no_grad():  # known to this thread only
-            if perceptron is not None:
-                return perceptron.logits(params, buffers, chunk)
             return network.single(weights, buffers, chunk, Pass(train=False)).logits
 
     logits = torch.cat(threads.map(forward, torch.split(pixels, batch_of(pixels))))

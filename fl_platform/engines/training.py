@@ -16,6 +16,7 @@ from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, has_defa
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.kernels.perceptron import Perceptron
+from fl_platform.kernels.recycled import Recycler
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.network import Network
 from fl_platform.seeding import stream_keys
@@ -77,15 +78,15 @@ class LocalResult:
     gradient_passes: int = 0  # of each worker
 
     @staticmethod
-    def empty(work: LocalWork, widths: Mapping[str, int]) -> "LocalResult":
-        """Memory to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
+    def empty(work: LocalWork, widths: Mapping[str, int], memory: Recycler) -> "LocalResult":
+        """Stacks to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
         like, count = work.global_params, len(work.workers)
         return LocalResult(
             workers=work.workers,
-            delta=like.new_empty(count, like.numel()),
+            delta=memory.empty("delta", (count, like.numel()), like),
             buffers=like.new_empty(count, work.global_buffers.numel()),
             loss=like.new_empty(count),
-            outcome={name: like.new_empty(count, width) for name, width in widths.items()},
+            outcome={name: memory.empty(f"outcome.{name}", (count, width), like) for name, width in widths.items()},
         )
 
     @property

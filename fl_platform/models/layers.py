@@ -1,4 +1,4 @@
-"""Layers that can be told about the batch they see: padding, dropout keys, what to do with running statistics.
+"""Layers that know about the batch they see: padding, dropout keys, what to do with running statistics.
 
 A network is run in two ways: for one worker, and for a stack of workers whose batches are padded to one
 length. What differs is carried by the active ``Pass``; outside any pass the layers are PyTorch's own.

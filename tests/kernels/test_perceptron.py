@@ -19,7 +19,6 @@ def mlp(norm: str, dtype: torch.dtype) -> Network:
 @pytest.fixture(params=["TorchScript", "Python"])
 def runs_as(request, monkeypatch):
     if request.param == "Python":
-        monkeypatch.setattr(perceptron, "scripted_logits", perceptron.flat_logits)
         monkeypatch.setattr(perceptron, "scripted_gradient", perceptron.flat_gradient)
     else:
         assert isinstance(perceptron.scripted_gradient, torch.jit.ScriptFunction)
@@ -52,21 +51,6 @@ def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates
     assert torch.equal(loss, expected_loss.detach())
     assert torch.equal(buffers, expected_buffers)
     assert torch.equal(buffers, network.initial_buffers) == (norm == "none" or not updates_statistics)
-
-
-@pytest.mark.parametrize("norm", ["batch", "none"])
-def test_an_evaluated_model_has_the_bits_of_its_modules(runs_as, norm):
-    network, draw = mlp(norm, torch.float32), torch.Generator().manual_seed(5)
-    kernel = Perceptron.of(network)
-    assert kernel is not None
-    flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw)
-    buffers = network.initial_buffers + torch.rand(network.buffers.dim, generator=draw)
-    x = torch.randn(9, 1, 6, 5, generator=draw)
-    weights, before = network.parameters.views(flat), x.clone()
-    expected = network.single(weights, buffers, x, Pass(train=False)).logits
-    with torch.no_grad():
-        assert torch.equal(kernel.logits(flat, buffers, x), expected)
-    assert torch.equal(x, before)
 
 
 @pytest.mark.parametrize(
