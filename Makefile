@@ -44,6 +44,7 @@ bench: setup ## measure the engines and the solver on this machine
 
 docs: setup ## renew the parts of the documents that are made from the code
 	$(BIN)/python -m tools.documentation --write
+	$(BIN)/python -m tools.architecture
 
 sweeps: setup ## write the YAML files of sweeps/ from the paper's definitions
 	$(BIN)/python -m tools.sweeps

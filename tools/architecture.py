@@ -2,8 +2,9 @@
 
     python -m tools.architecture            # write the picture (part of `make docs`)
 
-A package stands one row above the highest package it imports. An arrow is drawn only where no longer path says the
-same (the transitive reduction), so the picture stays readable. Imports inside functions count.
+Every arrow points down, from a package to one that it imports, and a package stands as high as that allows. An arrow
+is drawn only where no longer path says the same (the transitive reduction), so the picture stays readable. Imports
+inside functions count.
 """
 
 import ast
@@ -15,8 +16,15 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "fl_platform"
 PICTURE = Path("docs/architecture.svg")
 
-_BOX_WIDTH, _BOX_HEIGHT, _GAP, _ROW = 190, 58, 22, 112
-_LINE_LENGTH = 30  # characters of a description that fit a box
+_COLUMNS = (
+    ("data", "qp"),
+    ("models", "kernels", "algorithms", "engines", "federation"),
+    ("paper", "config", "runs", "tracking", "sweeps"),
+    ("reporting", "dashboard", "cli"),
+)
+"""Which column of the picture a package stands in, so that no arrow runs through a box."""
+_BOX_WIDTH, _BOX_HEIGHT, _GAP, _ROW = 230, 72, 50, 116
+_LINE_LENGTH = 38  # characters of a description that fit a box
 
 Graph = dict[str, set[str]]
 
@@ -46,14 +54,15 @@ def imports_between_packages() -> Graph:
     return graph
 
 
-def rows(graph: Graph) -> list[list[str]]:
-    """Packages by height, the lowest first."""
-    height: dict[str, int] = {}
-    for name in TopologicalSorter(graph).static_order():
-        height[name] = 1 + max((height[below] for below in graph[name]), default=-1)
-    return [
-        sorted(name for name in graph if height[name] == level) for level in range(max(height.values(), default=-1) + 1)
-    ]
+def rows(graph: Graph) -> dict[str, int]:
+    """The row of each package, 0 at the bottom: above what it imports, right below the lowest that imports it."""
+    row: dict[str, int] = {}
+    order = list(TopologicalSorter(graph).static_order())
+    for name in order:
+        row[name] = 1 + max((row[below] for below in graph[name]), default=-1)
+    for name in reversed(order):
+        row[name] = min((row[above] - 1 for above in graph if name in graph[above]), default=row[name])
+    return row
 
 
 def reduced(graph: Graph) -> Graph:
@@ -73,7 +82,7 @@ def description(package: str) -> str:
     return " ".join(text.split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
 
 
-def wrapped(text: str, most_lines: int = 2) -> list[str]:
+def wrapped(text: str, most_lines: int = 3) -> list[str]:
     lines = [""]
     for word in text.split():
         if len(lines[-1]) + len(word) + 1 > _LINE_LENGTH:
@@ -85,14 +94,13 @@ def wrapped(text: str, most_lines: int = 2) -> list[str]:
 def picture() -> str:
     """The SVG text; equal sources give equal text."""
     graph = imports_between_packages()
-    levels = rows(graph)
-    widest = max(map(len, levels))
-    width, height = widest * (_BOX_WIDTH + _GAP) + _GAP, len(levels) * _ROW + _GAP
-    place: dict[str, tuple[float, float]] = {}
-    for level, names in enumerate(levels):
-        left = (width - len(names) * (_BOX_WIDTH + _GAP) + _GAP) / 2
-        for number, name in enumerate(names):
-            place[name] = (left + number * (_BOX_WIDTH + _GAP), height - (level + 1) * _ROW + _GAP)
+    row = rows(graph)
+    width = len(_COLUMNS) * (_BOX_WIDTH + _GAP) + _GAP
+    height = (max(row.values()) + 1) * _ROW + _GAP
+    column = {name: number for number, names in enumerate(_COLUMNS) for name in names}
+    place = {
+        name: (_GAP + column[name] * (_BOX_WIDTH + _GAP), height - (row[name] + 1) * _ROW + _GAP / 2) for name in graph
+    }
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'

@@ -1,0 +1,1 @@
+"""Runs and sweeps, live, in a browser."""

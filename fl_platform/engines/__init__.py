@@ -1,0 +1,1 @@
+"""Two ways to compute a cohort's local work, loop and stacked, with equal results; threads and ranks."""

@@ -1,0 +1,1 @@
+"""One run: the federated round, the LightningModule, worker pool, faults, checkpoints, launch."""

@@ -1,0 +1,1 @@
+"""Tables, curves and figures from runs. Needs no torch."""

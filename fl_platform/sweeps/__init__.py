@@ -1,0 +1,1 @@
+"""Many runs from one W&B sweep YAML: proposals, ledger, launcher, pools of processes, Ray."""

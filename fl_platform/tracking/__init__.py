@@ -1,0 +1,1 @@
+"""What a run records about itself, and sends to Weights & Biases."""
