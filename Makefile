@@ -27,6 +27,7 @@ demo: setup ## a small federated comparison, offline, with its report
 
 test: lint ## lint, then every test: what CI runs
 	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 tests/device
 
 torture: $(VENV)/dev.stamp ## kills, full disks, broken files, hostile input, many times; minutes (docs/reliability.md)
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/torture --torture

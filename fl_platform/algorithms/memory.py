@@ -25,6 +25,8 @@ SMALLEST_SCALE = 1e-120
 the QP and lengths do not, so the anchor of a worker unseen for long must not vanish by underflow."""
 CHUNK = 8192
 """Coordinates per matrix product: long enough for a fast product, short enough for float32 sums to lose little."""
+ELEMENTS_AT_ONCE = 1 << 26
+"""Numbers of the changed rows that an accelerator copies and multiplies at once: few launches, bounded memory."""
 NARROW = 4096
 """Segments up to this width are multiplied in float64: that is cheap, and anchors of small tensors are dependent."""
 FLOAT32_GRAM = 3e-7
@@ -172,20 +174,19 @@ class GradientMemory:
             resolution=self._resolution(),
             on_failure=on_failure,
         )
-        projected = vector.clone()
+        projected, is_active = vector.clone(), (solution.multipliers != 0).any(-1).tolist()
+        if not any(is_active):
+            return Projection(vectors=projected, **vars(solution))
+        weights = solution.multipliers * scale
+        is_short = weights.abs() > LIFT
+        moderate = torch.where(is_short, 0.0, weights).to(self.rows)  # one copy to the device for all segments
         for index, (start, stop) in enumerate(self.segments):
-            if bool((solution.multipliers[index] != 0).any()):
-                correction = self._combined(solution.multipliers[index] * scale, start, stop)
+            if is_active[index]:
+                correction = moderate[index] @ self.rows[:used, start:stop]
+                for slot in torch.nonzero(is_short[index]).flatten().tolist():  # nearly zero rows are lifted first
+                    correction += self.rows[slot, start:stop] * LIFT * float(weights[index, slot] / LIFT)
                 projected[start:stop] += correction.to(vector)
         return Projection(vectors=projected, **vars(solution))
-
-    def _combined(self, weights: Tensor, start: int, stop: int) -> Tensor:
-        """The weighted sum of a segment of all rows; those that are nearly zero are lifted first."""
-        is_short = weights.abs() > LIFT
-        total = torch.where(is_short, 0.0, weights).to(self.rows) @ self.rows[: len(weights), start:stop]
-        for slot in torch.nonzero(is_short).flatten().tolist():
-            total += self.rows[slot, start:stop] * LIFT * float(weights[slot] / LIFT)
-        return total
 
     def _resolution(self) -> Tensor:
         exact = self.rows.dtype == torch.float64
@@ -199,16 +200,17 @@ class GradientMemory:
         contributions = self._contributions(stale, probe)
         if self.reduce is not None:
             contributions = self.reduce(contributions)
-        used = self.used
-        fresh = contributions[:, :-1, :used].cpu()
+        contributions, used = contributions.cpu(), self.used
+        fresh = contributions[:, :-1, :used]
         self.gram[:, stale, :used] = fresh
         self.gram[:, :used, stale] = fresh.mT
         self.is_stale[:] = False
-        return contributions[:, -1].cpu()
+        return contributions[:, -1]
 
     def _contributions(self, slots: Tensor, vector: Tensor) -> Tensor:
         """(L, len(slots) + 1, used + 1) products of the given rows and the vector with all rows; last, its square."""
         used, count = self.used, len(slots) + 1
+        slots = slots.to(self.rows.device)
         total = torch.zeros(len(self.segments), count, used + 1, dtype=torch.float64, device=self.rows.device)
         for index, (start, stop) in enumerate(self.segments):
             is_wide = stop - start > NARROW
@@ -223,14 +225,13 @@ class GradientMemory:
         return total
 
     def _matrix_products(self, slots: Tensor, vector: Tensor, start: int, stop: int, kind: torch.dtype) -> Tensor:
-        """(len(slots) + 1, used) of a segment, multiplied as ``kind``."""
-        slots = slots.to(self.rows.device)
+        """(len(slots) + 1, used) of a segment, multiplied as ``kind`` and added up in float64."""
         total = torch.zeros(len(slots) + 1, self.used, dtype=torch.float64, device=self.rows.device)
-        for left in range(start, stop, CHUNK):
-            columns = slice(left, min(left + CHUNK, stop))
+        chunks = 1 if self.rows.device.type == "cpu" else max(1, ELEMENTS_AT_ONCE // (len(total) * CHUNK))
+        for left in range(start, stop, chunks * CHUNK):
+            columns = slice(left, min(left + chunks * CHUNK, stop))
             rows = self.rows[: self.used, columns].to(kind)
-            probes = torch.cat([rows[slots], vector[columns].to(kind).unsqueeze(0)])
-            total += probes @ rows.mT
+            total += chunked_products(torch.cat([rows[slots], vector[columns].to(kind).unsqueeze(0)]), rows)
         return total
 
     def statistics(self) -> dict[str, float]:
@@ -269,3 +270,13 @@ class GradientMemory:
             getattr(self, name)[:] = state[name].cpu().numpy()
         for name in self._NUMBERS:
             setattr(self, name, int(state[name]))
+
+
+def chunked_products(left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right.mT`` with float64 sums over chunks of the coordinates, all multiplied in one call."""
+    if right.shape[1] <= CHUNK:
+        return left @ right.mT
+    whole = right.shape[1] // CHUNK * CHUNK
+    parts = [tensor[:, :whole].view(len(tensor), -1, CHUNK).transpose(0, 1) for tensor in (left, right)]
+    total = torch.bmm(parts[0], parts[1].mT).sum(0, dtype=torch.float64)
+    return total + left[:, whole:] @ right[:, whole:].mT if whole < right.shape[1] else total

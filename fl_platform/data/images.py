@@ -53,12 +53,13 @@ class Images:
         return self._normalise(pixels, room).view(*indices.shape, *pixels.shape[1:])
 
     def whole(self) -> Tensor:
-        """All images, normalised, channels last (what convolutions like best); computed once."""
+        """All images, normalised; on a CPU channels last, what its convolutions like best. Computed once."""
         return self._whole
 
     @cached_property
     def _whole(self) -> Tensor:
-        return self._normalise(self._images, torch.empty).contiguous(memory_format=torch.channels_last)
+        layout = torch.channels_last if self.device.type == "cpu" else torch.contiguous_format
+        return self._normalise(self._images, torch.empty).contiguous(memory_format=layout)
 
     def _normalise(self, pixels: Tensor, room: Room) -> Tensor:
         values = room(pixels.shape, dtype=self._scale.dtype, device=self.device)
