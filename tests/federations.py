@@ -95,14 +95,15 @@ def train(
     resume: Path | None = None,
     callbacks: tuple[L.Callback, ...] = (),
     ranks: int = 1,
+    strategy: Any = None,
     **how: Any,
 ) -> Finished:
-    """Run a federation through the real Trainer."""
+    """Run a federation through the real Trainer; ``strategy`` brings its accelerator and device along."""
     module = module or make_module(config, **how)
     algorithm = algorithm or make_algorithm(config)
     saving = [RoundCheckpoint(checkpoints, every)] if checkpoints else []
     trainer = L.Trainer(
-        accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto",
+        accelerator="auto" if strategy else "cpu", devices=ranks, strategy=strategy or ("ddp" if ranks > 1 else "auto"),
         max_epochs=config.num_rounds, logger=False, callbacks=[algorithm, *saving, *callbacks],
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, plugins=[AtomicCheckpointIO()],
         enable_checkpointing=bool(saving), default_root_dir=checkpoints,

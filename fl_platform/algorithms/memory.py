@@ -169,20 +169,19 @@ class GradientMemory:
             resolution=self._resolution(),
             on_failure=on_failure,
         )
-        projected = vector.clone()
+        projected, is_active = vector.clone(), (solution.multipliers != 0).any(-1).tolist()
+        if not any(is_active):
+            return Projection(vectors=projected, **vars(solution))
+        weights = solution.multipliers * scale
+        is_short = weights.abs() > LIFT
+        moderate = torch.where(is_short, 0.0, weights).to(self.rows)  # one copy to the device for all segments
         for index, (start, stop) in enumerate(self.segments):
-            if bool((solution.multipliers[index] != 0).any()):
-                correction = self._combined(solution.multipliers[index] * scale, start, stop)
+            if is_active[index]:
+                correction = moderate[index] @ self.rows[:used, start:stop]
+                for slot in torch.nonzero(is_short[index]).flatten().tolist():  # nearly zero rows are lifted first
+                    correction += self.rows[slot, start:stop] * LIFT * float(weights[index, slot] / LIFT)
                 projected[start:stop] += correction.to(vector)
         return Projection(vectors=projected, **vars(solution))
-
-    def _combined(self, weights: Tensor, start: int, stop: int) -> Tensor:
-        """The weighted sum of a segment of all rows; those that are nearly zero are lifted first."""
-        is_short = weights.abs() > LIFT
-        total = torch.where(is_short, 0.0, weights).to(self.rows) @ self.rows[: len(weights), start:stop]
-        for slot in torch.nonzero(is_short).flatten().tolist():
-            total += self.rows[slot, start:stop] * LIFT * float(weights[slot] / LIFT)
-        return total
 
     def _resolution(self) -> Tensor:
         exact = self.rows.dtype == torch.float64
@@ -196,16 +195,17 @@ class GradientMemory:
         contributions = self._contributions(stale, probe)
         if self.reduce is not None:
             contributions = self.reduce(contributions)
-        used = self.used
-        fresh = contributions[:, :-1, :used].cpu()
+        contributions, used = contributions.cpu(), self.used
+        fresh = contributions[:, :-1, :used]
         self.gram[:, stale, :used] = fresh
         self.gram[:, :used, stale] = fresh.mT
         self.is_stale[:] = False
-        return contributions[:, -1].cpu()
+        return contributions[:, -1]
 
     def _contributions(self, slots: Tensor, vector: Tensor) -> Tensor:
         """(L, len(slots) + 1, used + 1) products of the given rows and the vector with all rows; last, its square."""
         used, count = self.used, len(slots) + 1
+        slots = slots.to(self.rows.device)
         total = torch.zeros(len(self.segments), count, used + 1, dtype=torch.float64, device=self.rows.device)
         for index, (start, stop) in enumerate(self.segments):
             total[index, :, :used] = row_products(self.rows[:used], slots, vector, start, stop)

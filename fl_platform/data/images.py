@@ -55,12 +55,13 @@ class Images:
         return self._normalise(pixels, allocate).view(*indices.shape, *pixels.shape[1:])
 
     def whole(self) -> Tensor:
-        """All images, normalised, in channels-last memory format (fastest for convolutions); computed once."""
+        """All images, normalised, computed once; on a CPU channels last, which is fastest for its convolutions."""
         return self._whole
 
     @cached_property
     def _whole(self) -> Tensor:
-        return self._normalise(self._images, torch.empty).contiguous(memory_format=torch.channels_last)
+        layout = torch.channels_last if self.device.type == "cpu" else torch.contiguous_format
+        return self._normalise(self._images, torch.empty).contiguous(memory_format=layout)
 
     def _normalise(self, pixels: Tensor, allocate: Allocate) -> Tensor:
         values = allocate(pixels.shape, dtype=self._scale.dtype, device=self.device)

@@ -156,7 +156,7 @@ class LocalTraining:
         self._objective, self.network, self.algorithm = objective, network, algorithm
         self.images, self.streams = images, streams
         self.local_lr, self.local_steps, self.seed = local_lr, local_steps, seed
-        self._perceptron = Perceptron.of(network)
+        self._perceptron = Perceptron.of(network) if images.device.type == "cpu" else None  # gains measured there
 
     @property
     def perceptron(self) -> Perceptron | None:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 CHUNK = 8192
 """Coordinates per matrix product: long enough for a fast product, short enough for float32 sums to lose little."""
+ELEMENTS_AT_ONCE = 1 << 26
+"""Numbers of the changed rows that an accelerator copies and multiplies at once: few launches, bounded memory."""
 NARROW = 4096
 """Segments up to this width are multiplied in float64: that is cheap, and anchors of small tensors are dependent."""
 
@@ -30,9 +32,19 @@ def matrix_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, sto
     """``row_products`` by matrix products of type ``dtype``, summed over chunks in float64."""
     slots = slots.to(rows.device)
     total = torch.zeros(len(slots) + 1, len(rows), dtype=torch.float64, device=rows.device)
-    for left in range(start, stop, CHUNK):
-        columns = slice(left, min(left + CHUNK, stop))
-        chunk = rows[:, columns].to(dtype)
-        probes = torch.cat([chunk[slots], vector[columns].to(dtype).unsqueeze(0)])
-        total += probes @ chunk.mT
+    chunks = 1 if rows.device.type == "cpu" else max(1, ELEMENTS_AT_ONCE // (len(total) * CHUNK))
+    for left in range(start, stop, chunks * CHUNK):
+        columns = slice(left, min(left + chunks * CHUNK, stop))
+        part = rows[:, columns].to(dtype)
+        total += chunked_products(torch.cat([part[slots], vector[columns].to(dtype).unsqueeze(0)]), part)
     return total
+
+
+def chunked_products(left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right.mT`` with float64 sums over chunks of the coordinates, all multiplied in one call."""
+    if right.shape[1] <= CHUNK:
+        return left @ right.mT
+    whole = right.shape[1] // CHUNK * CHUNK
+    parts = [tensor[:, :whole].view(len(tensor), -1, CHUNK).transpose(0, 1) for tensor in (left, right)]
+    total = torch.bmm(parts[0], parts[1].mT).sum(0, dtype=torch.float64)
+    return total + left[:, whole:] @ right[:, whole:].mT if whole < right.shape[1] else total

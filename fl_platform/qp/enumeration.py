@@ -22,7 +22,8 @@ def enumerate_supports(dual: Dual) -> Tensor:
     """
     gram, linear = dual.gram, dual.linear
     supports, pairs = _supports(gram.device)
-    q = gram[..., (0, 0, 1), (1, 2, 2)][..., None, :] * pairs  # (..., 8, 3)
+    # one by one: an index of Python numbers would be copied to the device, and the host would wait for it
+    q = torch.stack((gram[..., 0, 1], gram[..., 0, 2], gram[..., 1, 2]), -1)[..., None, :] * pairs  # (..., 8, 3)
     q01, q02, q12 = q[..., 0], q[..., 1], q[..., 2]
     right = -linear[..., None, :] * supports
     r0, r1, r2 = right[..., 0], right[..., 1], right[..., 2]
@@ -40,9 +41,7 @@ def enumerate_supports(dual: Dual) -> Tensor:
     worst = torch.amin(torch.minimum(candidates, linear[..., None, :] + candidates @ gram), -1)
     is_regular = (pivot1 > SMALLEST_PIVOT) & (pivot2 > SMALLEST_PIVOT)
     best = torch.where(is_regular, torch.where(worst < -EQUALLY_GOOD, worst, -EQUALLY_GOOD), -torch.inf).argmax(-1)
-    candidates = candidates.reshape(-1, len(supports), ANCHORS)
-    problems = torch.arange(len(candidates), device=gram.device)
-    return candidates[problems, best.reshape(-1)].reshape(linear.shape)
+    return candidates.take_along_dim(best[..., None, None], -2)[..., 0, :]
 
 
 @lru_cache(maxsize=8)
