@@ -7,7 +7,7 @@ of a small perceptron; here the same operations write straight into the flat gra
 Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): ``gradient`` 19 %
 of a round of GradMA (275 ms for 339), ``descend`` 11 % of a round of FedAvg (104 ms for 117) over steps one by one with
 ``gradient``. TorchScript, which runs these functions without Python in between, is 2 to 4 % of that; it is there for
-threads, which then do not wait for Python's lock: on two threads of an idle machine five steps take 1.9 ms for 2.4.
+threads, which then do not wait for Python's lock: five steps on two threads 1.9 ms for 2.4 (``benchmarks/README.md``).
 PyTorch no longer develops TorchScript; where it is not supported the functions run as the Python they are.
 """
 
