@@ -11,7 +11,7 @@ from fl_platform import _torchvision
 
 if TYPE_CHECKING:
     from fl_platform.algorithms.base import Algorithm, Federation, LocalBatch, LocalRun, LocalStep, Updates, state
-    from fl_platform.config.options import option
+    from fl_platform.config.options import group, option
     from fl_platform.errors import UserError
     from fl_platform.models.flat import Stack, Vector
 
@@ -27,6 +27,7 @@ __all__ = [
     "Updates",
     "UserError",
     "Vector",
+    "group",
     "option",
     "state",
 ]
@@ -37,7 +38,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("Stack", "Vector"), "models.flat"),
     "UserError": "errors",
-    "option": "config.options",
+    **dict.fromkeys(("group", "option"), "config.options"),
 }
 """Public name -> the module that defines it."""
 
