@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         state,
         zeros,
     )
-    from fl_platform.config.options import option
+    from fl_platform.config.options import group, option
     from fl_platform.errors import UserError
     from fl_platform.models.flat import Stack, Vector
 
@@ -38,6 +38,7 @@ __all__ = [
     "Updates",
     "UserError",
     "Vector",
+    "group",
     "option",
     "state",
     "zeros",
@@ -50,7 +51,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("Stack", "Vector"), "models.flat"),
     "UserError": "errors",
-    "option": "config.options",
+    **dict.fromkeys(("group", "option"), "config.options"),
 }
 """Public name -> the module that defines it."""
 

@@ -139,12 +139,8 @@ def typed(name: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
 
 
 def owners(name: str) -> list[str]:
-    """Return the algorithms that have a field, or a group, of this dotted name."""
-    return [
-        algorithm
-        for algorithm, kind in ALGORITHMS.items()
-        if any(f"{known}.".startswith(f"{name}.") for known, _ in walk(kind))
-    ]
+    """Return the algorithms that have a field of this dotted name."""
+    return [algorithm for algorithm, kind in ALGORITHMS.items() if name in dict(walk(kind))]
 
 
 def unknown_field(algorithm: str, name: str, value: Any, options: Options) -> UserError:

@@ -269,6 +269,8 @@ def test_a_sweep_may_drop_fields_that_other_algorithms_have():
     assert resolve(given, drop_unused=True).run_id == identifier()
     with pytest.raises(UserError, match="no such field"):
         resolve(compose(["algorithm.zeta=1"]), drop_unused=True)
+    with pytest.raises(UserError, match="is a group of keys"):
+        resolve(compose(["algorithm.name=gradma", "algorithm.qp=tensor"]), drop_unused=True)
 
 
 def test_presets_apply_to_the_algorithms_that_declare_them():
