@@ -52,7 +52,16 @@ class SafetyHeaders:
 
 def make_app(store: Store) -> Starlette:
     views = Views(store)
-    answers = (views.overview, views.lines, views.metrics, views.tables, views.run, views.partition)
+    answers = (
+        views.overview,
+        views.select,
+        views.lines,
+        views.metrics,
+        views.tables,
+        views.importance,
+        views.run,
+        views.partition,
+    )
     return Starlette(
         routes=[
             Route("/", _index, methods=["GET"]),

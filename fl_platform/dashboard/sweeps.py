@@ -18,12 +18,14 @@ _STATES = {"started": "running", "failed": "crashed", "stopped": "interrupted"} 
 
 @dataclass(frozen=True)
 class TrialOfRun:
-    """Where a run stands in a sweep; ``status`` is empty while the ledger does not know how it ended."""
+    """Where a run stands in a sweep. ``status`` is in the words of runs, ``state`` is the ledger's own:
+    a trial that early termination ended is `stopped` there."""
 
     sweep: str
     number: int
     status: str
     log: Path
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def read_sweep(directory: Path) -> ShownSweep:
         "seconds_left": finite(status.seconds_left),
         "is_live": bool(alive),
         "metric": visible(status.metric),
+        "maximises": sweep.maximises or sweep.metric is None,
         "best": None
         if best is None
         else {"run": best.run_id, "value": finite(best.summary[status.metric]), "point": _point(best.params)},
@@ -81,4 +84,4 @@ def _trials(directory: Path, entries: Iterable[Entry], alive: set[str | None]) -
         if entry.state == "started" and entry.launcher not in alive:
             status = "crashed"
         log = directory / "logs" / f"{entry.number:05d}-{entry.run_id}.log"
-        yield entry.run_id, TrialOfRun(visible(directory.name), entry.number, status, log)
+        yield entry.run_id, TrialOfRun(visible(directory.name), entry.number, status, log, entry.state)

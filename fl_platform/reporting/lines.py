@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from fl_platform.paper.style import SEQUENCE, SEQUENCE_DASHES, Dashes, algorithm_order, algorithm_style
-from fl_platform.reporting.shown import ShownRun, finite, numbers
+from fl_platform.reporting.shown import ShownRun, differing_settings, finite, numbers
 from fl_platform.reporting.statistics import Numbers, band
 from fl_platform.runs import metrics
 
@@ -114,12 +114,7 @@ def thin(values: Numbers, points: int) -> "np.ndarray[Any, np.dtype[np.intp]]":
 
 def averaged(runs: Sequence[ShownRun]) -> list[str]:
     """Settings, other than the seed, in which the runs of one line differ: a reader must know what is averaged."""
-    if len(runs) == 1:
-        return []
-    names = {name for run in runs for name in run.settings}
-    keyed = {name for name in names if len({run.settings.get(name) for run in runs}) > 1}
-    keyed |= {name for name in ("algorithm", "scenario", "num_rounds") if len({run.value(name) for run in runs}) > 1}
-    return sorted(keyed)
+    return differing_settings(runs)
 
 
 def label_of(key: str, value: str) -> str:

@@ -1,14 +1,14 @@
-"""A run as a browser is told about it: figures, the settings that tell it apart, and tables, ready for JSON."""
+"""Runs as a browser shows them: figures, what differs between their configurations, and tables, ready for JSON."""
 
 import math
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from fl_platform.config.options import default_of
 from fl_platform.config.schema import flatten, known_keys
 from fl_platform.errors import visible
 from fl_platform.paper.style import algorithm_style
@@ -18,27 +18,22 @@ from fl_platform.reporting.statistics import Numbers
 from fl_platform.runs import metrics
 from fl_platform.runs.wandb_file import LoggedRun
 
-_IN_COLUMNS = {
-    "seed",
-    "algorithm.name",
-    "data.name",
-    "data.partition",
-    "data.dirichlet_omega",
-    "cohort_size",
-    "num_rounds",
-}
+OWN_COLUMNS = frozenset(
+    {"seed", "algorithm.name", "data.name", "data.partition", "data.dirichlet_omega", "cohort_size", "num_rounds"}
+)
+"""Keys that a table of runs shows in columns of their own."""
 
 
 @dataclass(frozen=True)
 class ShownRun:
-    """``config`` is flat text by dotted key; ``settings`` are the keys that differ from the defaults."""
+    """``config`` is the resolved configuration as flat text by dotted key."""
 
     log: LoggedRun
     config: dict[str, str]
-    settings: dict[str, str]
     algorithm: str
     scenario: str
     updated: float = 0.0
+    _figures: dict[str, float | str | None] = field(default_factory=dict, compare=False, repr=False)
 
     def value(self, key: str) -> str:
         """What the run is grouped by under ``key``: algorithm, scenario, run or a configuration key."""
@@ -49,29 +44,91 @@ class ShownRun:
         if key == "run":
             label, seed = algorithm_style(self.algorithm).label, self.config.get("seed", "?")
             return f"{label}, seed {seed} ({self.log.run_id})"
-        return self.config.get(key, "none")
+        if key in ("status", "sweep"):
+            return visible(getattr(self.log, key)) or "none"
+        return self.config.get(key, "absent")
+
+    def figure(self, name: str) -> float | str | None:
+        """A figure of the run's summary, else the newest value of a metric; None where there is neither."""
+        if name not in self._figures:
+            self._figures[name] = self._find_figure(name)
+        return self._figures[name]
+
+    def _find_figure(self, name: str) -> float | str | None:
+        found = self.log.summary.get(name)
+        if isinstance(found, str):
+            return visible(found)
+        return finite(found) if finite(found) is not None else last(numbers(self.log, name))
 
 
 def shown(log: LoggedRun, updated: float = 0.0) -> ShownRun:
-    config = {name: visible(text_of(value)) for name, value in flatten(log.config)}
-    plain = _defaults()
-    settings = {
-        name: text
-        for name, text in config.items()
-        if name not in _IN_COLUMNS and (name.startswith("algorithm.") or plain.get(name, text) != text)
-    }
-    return ShownRun(log, config, settings, config.get("algorithm.name", "unknown"), scenario_text(log), updated)
+    config = {name: _config_text(value) for name, value in flatten(log.config)}
+    return ShownRun(log, config, config.get("algorithm.name", "unknown"), scenario_text(log), updated)
 
 
-@cache
-def _defaults() -> dict[str, str]:
-    """Defaults of the keys that say which experiment a run is."""
-    named = {key: field for key, field in known_keys().items() if field.metadata.get("identity", True)}
-    return {key: text_of(default_of(field)) for key, field in named.items() if default_of(field) is not None}
+def _config_text(value: Any) -> str:
+    return _visible_once(text_of(value))
+
+
+@lru_cache(maxsize=1 << 16)
+def _visible_once(text: str) -> str:
+    """``visible`` with its results kept: the texts of ten thousand configurations are few, and then shared."""
+    return visible(text)
 
 
 def text_of(value: Any) -> str:
+    """A value as it is written on the command line: null, true, 0.1."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@cache
+def _circumstances() -> frozenset[str]:
+    """Keys that say where or how a run is carried out, not which experiment it is."""
+    return frozenset(key for key, field in known_keys().items() if not field.metadata.get("identity", True))
+
+
+def is_setting(key: str) -> bool:
+    """Whether a configuration key says which experiment a run is; keys nobody declared do."""
+    return key not in _circumstances()
+
+
+def differing(runs: Iterable[ShownRun]) -> list[str]:
+    """Configuration keys that differ among the runs, sorted.
+
+    A key that only some runs have differs too. The options of an algorithm (``algorithm.*``) are compared among
+    the runs of that algorithm: that FedProx has a mu and FedAvg has none is said by their names.
+    """
+    everywhere: dict[str, str] = {}
+    own: dict[str, dict[str, str]] = {}
+    found: set[str] = set()
+    for run in runs:
+        config = run.config
+        if run.algorithm not in own:
+            if not own:
+                everywhere = {key: text for key, text in config.items() if not _is_option(key)}
+            own[run.algorithm] = {key: text for key, text in config.items() if _is_option(key)}
+        options = own[run.algorithm]
+        known = 0
+        for reference in (everywhere, options):
+            for key, text in reference.items():
+                other = config.get(key)
+                known += other is not None
+                if other != text:
+                    found.add(key)
+        if known < len(config):
+            found |= {key for key in config if key not in everywhere and key not in options}
+    return sorted(found)
+
+
+def _is_option(key: str) -> bool:
+    return key.startswith("algorithm.") and key != "algorithm.name"
+
+
+def differing_settings(runs: Iterable[ShownRun]) -> list[str]:
+    """The keys of ``differing`` that say which experiment a run is, other than its seed."""
+    return [key for key in differing(runs) if key != "seed" and is_setting(key)]
 
 
 def scenario_text(log: LoggedRun) -> str:
@@ -119,7 +176,6 @@ def row(run: ShownRun) -> dict[str, Any]:
         "name": visible(log.name),
         "sweep": visible(log.sweep),
         "tags": [visible(tag) for tag in log.tags],
-        "settings": run.settings,
     }
 
 
