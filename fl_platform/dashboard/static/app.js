@@ -37,6 +37,7 @@ class App {
     });
     this.details = new Details(place("details"), () => this.open(null));
     this.recall();
+    this.remember(false);
     this.listen();
     this.drawTabs();
     this.poll();
@@ -90,7 +91,8 @@ class App {
     if (this.wanted) words.set("run", this.wanted);
     const address = `#${words}`;
     if (address === this.address) return;
-    history[isNew && this.address ? "pushState" : "replaceState"](null, "", address);
+    if (isNew) this.isTyping = false;
+    history[isNew ? "pushState" : "replaceState"](null, "", address);
     this.address = location.hash;
   }
 
@@ -157,7 +159,9 @@ class App {
       if (asked !== this.asked) return;
       if (error instanceof TypeError) throw error;
       this.filters.say(error.message);
-      return; // what was shown stays until the filter is whole
+      this.filters.drawLists(this.runs);
+      if (place("view").firstChild !== view.element) place("view").replaceChildren(h("p", { class: "empty" }, `The filter cannot be used: ${error.message}.`));
+      return; // the view stays as it was until the filter is whole
     }
     this.filters.draw(this.runs, this.selection.ids.length);
     const nothing = this.nothing();
@@ -193,6 +197,7 @@ class App {
     };
     place("tabs").replaceChildren(...Object.entries(VIEWS).map(([name, [label]]) =>
       button(label, () => this.go(name), { role: "tab", id: `tab-${name}`, "aria-selected": String(name === this.view), tabindex: name === this.view ? 0 : -1, onkeydown: turn })));
+    place("tabs").querySelector("[aria-selected=true]").scrollIntoView({ block: "nearest", inline: "nearest" });
     place("view").setAttribute("aria-labelledby", `tab-${this.view}`);
   }
 

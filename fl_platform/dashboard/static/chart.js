@@ -8,6 +8,8 @@ const STEPS = []; // of axes; uPlot's own end at 1e-16, and residuals are smalle
 for (let power = -30; power <= 30; power += 1) for (const lead of [1, 2, 2.5, 5]) STEPS.push(Number(`${lead}e${power}`));
 const WHOLE_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000];
 const MOST_IN_TIP = 40;
+const TINY = 1e-5;
+const raised = (power) => [...String(power)].map((digit) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(digit)]).join("");
 export const AXIS_NAMES = { rounds: "Round", bytes: "Bytes communicated", seconds: "Seconds" };
 
 // A line as it is drawn: its colour, width and dashes.
@@ -52,7 +54,8 @@ export class Chart {
   // data: {lines, left_out}; metric and axis say how figures are written.
   show(data, metric, axis = "rounds") {
     Object.assign(this, { data, metric, axis });
-    const shape = JSON.stringify([metric, axis, data.lines.map((line) => [line.label, line.color, line.dash, "low" in line, "raw" in line])]);
+    this.setFactor();
+    const shape = JSON.stringify([metric, axis, this.power, data.lines.map((line) => [line.label, line.color, line.dash, "low" in line, "raw" in line])]);
     this.body.setAttribute("aria-label", `${this.title.textContent}: ${nameOf(metric)}, ${data.lines.length} lines; arrow keys move the cursor`);
     this.drawLegend();
     if (!data.lines.length) {
@@ -65,6 +68,13 @@ export class Chart {
     }
     this.shape = data.lines.length ? shape : null;
     this.drawNote();
+  }
+
+  // uPlot finds no steps for an axis of values near 1e-16: tiny ones are drawn as multiples of a power of ten.
+  setFactor() {
+    const most = this.data.lines.reduce((found, line) => (line.high || line.mean).reduce((more, value) => Math.max(more, Math.abs(value ?? 0)), found), 0);
+    this.power = most > 0 && most < TINY && !this.log.y ? Math.floor(Math.log10(most)) : 0;
+    this.factor = 10 ** -this.power;
   }
 
   drawNote() {
@@ -82,7 +92,8 @@ export class Chart {
   }
 
   columns() {
-    const fit = (values, name) => (this.log[name] ? values.map((value) => (value > 0 ? value : null)) : values);
+    const times = this.factor === 1 ? (value) => value : (value) => (value == null ? null : this.factor * value);
+    const fit = (values, name) => (this.log[name] ? values.map((value) => (value > 0 ? times(value) : null)) : values.map(times));
     const tables = this.data.lines.map((line) => {
       const own = [line.x, fit(line.mean, "y")];
       if ("low" in line) own.push(fit(line.low, "y"), fit(line.high, "y"));
@@ -127,7 +138,7 @@ export class Chart {
     return [
       { ...look, label: AXIS_NAMES[this.axis], size: 30, incrs: this.log.x ? undefined : this.axis === "rounds" ? WHOLE_STEPS : STEPS,
         values: (plot, values) => values.map((value) => (value == null ? "" : along(value))) },
-      { ...look, label: nameOf(this.metric), size, incrs: this.log.y ? undefined : STEPS, values: (plot, values) => values.map((value) => (value == null ? "" : write(value))) },
+      { ...look, label: nameOf(this.metric) + (this.power ? ` (×10${raised(this.power)})` : ""), size, incrs: this.log.y ? undefined : STEPS, values: (plot, values) => values.map((value) => (value == null ? "" : write(value))) },
     ];
   }
 
@@ -172,6 +183,7 @@ export class Chart {
 
   setLog(name, isLog) {
     this.log[name] = isLog;
+    this.setFactor();
     if (this.plot) this.redraw();
   }
 
@@ -227,8 +239,8 @@ export class Chart {
   nearest(column, place) {
     const values = this.plot.data[column];
     for (let step = 0; step < values.length; step += 1) {
-      if (values[place - step] != null) return values[place - step];
-      if (values[place + step] != null) return values[place + step];
+      if (values[place - step] != null) return values[place - step] / this.factor;
+      if (values[place + step] != null) return values[place + step] / this.factor;
     }
     return null;
   }

@@ -36,10 +36,10 @@ export async function savePng(chart, scale = 3) {
 const svgText = (chart) => new XMLSerializer().serializeToString(svgOf(chart));
 
 // Stretches of a line between its gaps, as [x, y] pairs in pixels.
-function stretches(plot, xs, ys) {
+function stretches({ plot, factor }, xs, ys) {
   const found = [[]];
   xs.forEach((x, place) => {
-    const y = ys[place];
+    const y = ys[place] == null ? null : factor * ys[place];
     if (y == null || !Number.isFinite(plot.valToPos(y, "y"))) found.push([]);
     else found.at(-1).push([plot.valToPos(x, "x"), plot.valToPos(y, "y")]);
   });
@@ -63,12 +63,12 @@ export function svgOf(chart) {
   const area = svg("g", { transform: `translate(${left} ${top})`, "clip-path": "url(#area)", fill: "none" });
   for (const line of shown) {
     if (!("low" in line)) continue;
-    const edges = [line.low, line.high].map((values) => line.x.map((x, place) => [plot.valToPos(x, "x"), plot.valToPos(values[place] ?? NaN, "y")]).filter(([, y]) => Number.isFinite(y)));
+    const edges = [line.low, line.high].map((values) => line.x.map((x, place) => [plot.valToPos(x, "x"), plot.valToPos(chart.factor * (values[place] ?? NaN), "y")]).filter(([, y]) => Number.isFinite(y)));
     area.append(svg("path", { d: `${path([...edges[0], ...edges[1].reverse()])}Z`, fill: line.color, "fill-opacity": shown.length > 6 ? 0.06 : 0.15 }));
   }
   for (const line of shown) {
-    if (line.raw) for (const points of stretches(plot, line.raw.x, line.raw.mean)) area.append(svg("path", { d: path(points), stroke: line.color, "stroke-opacity": 0.35 }));
-    for (const points of stretches(plot, line.x, line.mean)) {
+    if (line.raw) for (const points of stretches(chart, line.raw.x, line.raw.mean)) area.append(svg("path", { d: path(points), stroke: line.color, "stroke-opacity": 0.35 }));
+    for (const points of stretches(chart, line.x, line.mean)) {
       if (points.length === 1) area.append(svg("circle", { cx: points[0][0], cy: points[0][1], r: 3, fill: line.color }));
       else area.append(svg("path", { d: path(points), stroke: line.color, "stroke-width": line.width, "stroke-dasharray": line.dash.join(" "), "stroke-linejoin": "round" }));
     }

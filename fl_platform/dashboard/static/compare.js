@@ -1,8 +1,8 @@
 // Any number of runs side by side: curves, what differs in their configurations, figures, accuracy per class.
+import { swatch } from "./chart.js";
 import { ask, button, empty, field, h } from "./dom.js";
 import { compareText, figure, nameOf, percent } from "./format.js";
 import { ChartGrid } from "./grid.js";
-import { algorithmMark } from "./table.js";
 
 const METRICS = ["test/accuracy", "test/loss", "test/forgetting", "train/loss"];
 const MOST = 30;
@@ -41,7 +41,7 @@ export class CompareView {
     this.list.replaceChildren(...this.app.shown().slice(0, OFFERED).map((run) => h("option", { value: run.id }, `${run.algorithm}, ${run.scenario}, seed ${run.seed ?? "?"}`)));
     this.chips.replaceChildren(...this.app.compared.map((id) => {
       const run = this.app.runs.get(id);
-      return h("span", { class: "chip" }, run ? algorithmMark(run) : "gone", h("span", { class: "mono" }, ` ${id} `),
+      return h("span", { class: "chip" }, run ? run.algorithm : "gone", h("span", { class: "mono" }, ` ${id} `),
         button("×", () => this.app.compare(this.app.compared.filter((other) => other !== id)), { "aria-label": `Remove ${id}`, class: "link" }));
     }));
   }
@@ -56,16 +56,18 @@ export class CompareView {
     }
     const runs = await Promise.all(ids.map((id) => ask("run", { id })));
     const charts = this.grid.show(METRICS.map((metric) => ({ key: metric, title: nameOf(metric), query: { metric, by: "run", axis: "rounds", ids: ids.join(",") } })));
+    await charts;
+    const { lines } = this.grid.charts.get(METRICS[0]).data;
+    for (const run of runs) run.line = lines.find((line) => line.label.endsWith(`(${run.id})`));
     const left = this.app.compared.length - ids.length;
     this.body.replaceChildren(left > 0 ? h("p", { class: "warning" }, `${left} of the chosen runs are not compared: they are gone, or more than ${MOST}.`) : "",
       this.configurations(runs), this.figures(runs), this.classes(runs));
-    await charts;
   }
 
   // A table with a column per run; rows: [name, cells, order], order deciding which cells are marked as the best.
   table(title, runs, rows, none) {
-    const head = h("thead", {}, h("tr", {}, h("th", {}), runs.map((run) => h("th", { scope: "col" }, h("div", {}, algorithmMark(run)), h("div", { class: "mono quiet" }, run.id)))));
-    const lines = rows.map(([name, cells, className]) => h("tr", {}, h("th", { scope: "row" }, name), cells.map((cell) => h("td", { class: className || null }, cell))));
+    const head = h("thead", {}, h("tr", {}, h("th", {}), runs.map((run) => h("th", { scope: "col", class: rows[0]?.[2] || null }, run.line ? h("div", {}, swatch(run.line)) : null, h("div", {}, run.algorithm), h("div", { class: "mono quiet" }, run.id)))));
+    const lines = rows.map(([name, cells, className]) => h("tr", {}, h("th", { scope: "row" }, name), cells.map((cell) => h("td", { class: className || null, title: typeof cell === "string" ? cell : null }, cell))));
     const body = rows.length ? h("div", { class: "scroll" }, h("table", { class: "pairs sided" }, head, h("tbody", {}, lines))) : empty(none);
     return h("div", { class: "card" }, h("h3", {}, title), body);
   }
@@ -84,7 +86,7 @@ export class CompareView {
       const gap = known.length === 2 && runs.length === 2 ? values[1] - values[0] : null;
       return [name, [...values.map((value) => figure(name, value) || "–"), ...(runs.length === 2 ? [gap == null ? "" : figure(name, gap)] : [])], "number"];
     });
-    const summaries = [...new Set(runs.flatMap((run) => Object.keys(run.summary)))].filter((name) => !names.includes(name)).sort(compareText)
+    const summaries = [...new Set(runs.flatMap((run) => Object.keys(run.summary)))].filter((name) => !names.includes(name) && name !== "run").sort(compareText)
       .map((name) => [name, [...runs.map((run) => written(name, run.summary[name])), ...(runs.length === 2 ? [""] : [])], "number"]);
     const made = this.table("Newest figures and summary", runs, [...own, ...summaries], "No figures yet.");
     if (runs.length === 2) made.querySelector("thead tr")?.append(h("th", { scope: "col", class: "number" }, "second − first"));

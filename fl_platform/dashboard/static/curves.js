@@ -1,5 +1,5 @@
 // Charts of metrics, Tables 1 and 2, and what the QPs and the gradient memory did.
-import { ask, choice, empty, field, h } from "./dom.js";
+import { ask, choice, empty, field, folded, h } from "./dom.js";
 import { METRIC_NAMES, compareText, nameOf } from "./format.js";
 import { ChartGrid } from "./grid.js";
 import { reportTable } from "./report_table.js";
@@ -14,9 +14,8 @@ export class CurvesView {
     this.app = app;
     this.grid = new ChartGrid();
     this.controls = h("div", { class: "bar" });
-    this.fold = h("details", { class: "controls", open: innerWidth > 720 }, h("summary", {}, "Metric, lines and panels"), this.controls);
     this.note = h("p", { class: "quiet small" });
-    this.element = h("div", {}, this.fold, this.grid.element, this.note, h("p", { class: "quiet small" },
+    this.element = h("div", {}, folded("Metric, lines and panels", this.controls), this.grid.element, this.note, h("p", { class: "quiet small" },
       "Lines are means over runs, bands one standard deviation (ddof=1). Drag to zoom, double click to reset; click a legend entry to hide it, double click for it alone. The ⋯ menu has logarithmic axes and files."));
   }
 
@@ -77,7 +76,7 @@ export class TablesView {
     this.app = app;
     this.body = h("div", { class: "tables" }, empty("Making the tables …"));
     this.controls = h("div", { class: "bar" });
-    this.element = h("div", {}, this.controls, this.body);
+    this.element = h("div", {}, folded("Measure, unit and target", this.controls), this.body);
   }
 
   columns() {

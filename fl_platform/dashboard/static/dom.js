@@ -36,6 +36,9 @@ export const field = (label, control) => h("label", { class: "field" }, h("span"
 
 export const button = (text, onclick, attributes = {}) => h("button", { type: "button", onclick, ...attributes }, text);
 
+// Controls that a narrow screen shows on demand: what they control comes first there.
+export const folded = (label, content) => h("details", { class: "controls", open: innerWidth > 720 }, h("summary", {}, label), content);
+
 export const empty = (text) => h("p", { class: "empty" }, text);
 
 // A button that opens a panel below it; a click elsewhere or Escape closes it.

@@ -28,7 +28,12 @@ export class Dots {
     const places = [this.scales.x.place(x), this.scales.y.place(y)];
     if (places.some((place) => place == null)) return null;
     const { left, top, width, height } = this.area;
-    return [left + places[0] * width, top + (1 - places[1]) * height];
+    return [left + this.inside(places[0], width), top + this.inside(1 - places[1], height)];
+  }
+
+  // Dots at the ends of an axis are drawn whole.
+  inside(share, size) {
+    return 8 + share * (size - 16);
   }
 
   draw() {
@@ -73,7 +78,7 @@ export class Dots {
     context.textAlign = "center";
     let end = -Infinity;
     for (const [place, text] of this.scales.x.ticks) {
-      const x = left + place * width;
+      const x = left + this.inside(place, width);
       context.strokeRect(x, top, 0, height);
       const half = context.measureText(text).width / 2;
       if (x - half < end + 8) continue;
@@ -84,7 +89,7 @@ export class Dots {
     context.textAlign = "right";
     const every = Math.ceil((16 * this.scales.y.ticks.length) / height);
     this.scales.y.ticks.forEach(([place, text], index) => {
-      const y = top + (1 - place) * height;
+      const y = top + this.inside(1 - place, height);
       context.strokeRect(left, y, width, 0);
       if (index % every === 0) context.fillText(text.length > 20 ? `${text.slice(0, 19)}…` : text, left - 8, y + 4);
     });

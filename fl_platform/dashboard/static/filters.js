@@ -83,10 +83,14 @@ export class FilterBar {
   }
 
   draw(runs, count) {
-    for (const name of Object.keys(FACETS)) this.drawList(name, runs);
+    this.drawLists(runs);
     this.count.textContent = `${count} of ${runs.size} runs`;
     this.fold.textContent = this.isSet ? `Filters · ${count} of ${runs.size} runs` : `Filters · ${runs.size} runs`;
     this.clear.hidden = !this.isSet;
+  }
+
+  drawLists(runs) {
+    for (const name of Object.keys(FACETS)) this.drawList(name, runs);
   }
 
   drawList(name, runs) {

@@ -1,6 +1,7 @@
 // From values to places between 0 and 1: linear, logarithmic where values span much, or one place per text.
 import { compareText, figure, tick, isShare } from "./format.js";
 
+const COUNTED = ["trial", "seed", "started"]; // are read one after the other
 const WIDE = 30; // from this ratio of largest to smallest on, an axis is logarithmic
 
 function niceTicks(low, high, count) {
@@ -30,7 +31,7 @@ export function scaleOf(name, values) {
   }
   const write = (value) => (isShare(name) ? tick(value, true) : name.endsWith("bytes") || name === "started" ? figure(name, value) : tick(value));
   if (low === high) [low, high] = low === 0 ? [0, 1] : [Math.min(0, 2 * low), Math.max(0, 2 * low)];
-  if (low > 0 && high / low >= WIDE) {
+  if (low > 0 && high / low >= WIDE && !COUNTED.includes(name)) {
     const [from, span] = [Math.log(low), Math.log(high / low)];
     return { isLog: true, write, place: (value) => (typeof value === "number" && value > 0 ? (Math.log(value) - from) / span : null), ticks: logTicks(low, high).map((value) => [(Math.log(value) - from) / span, write(value)]) };
   }

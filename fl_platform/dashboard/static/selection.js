@@ -1,5 +1,5 @@
 // What the filter left: the ids of runs, the keys in which they differ, and columns of values, as the server found them.
-import { shortKey } from "./format.js";
+import { plain, shortKey } from "./format.js";
 
 export class Selection {
   constructor(found = { ids: [], settings: [], differing: [], keys: [], figures: [], columns: {} }) {
@@ -20,7 +20,7 @@ export class Selection {
   // The settings that tell a run from the others shown: "local_lr=0.1  memory_size=50".
   settingsOf(id) {
     return this.settings.map((key) => [key, this.value(id, key)]).filter(([, value]) => value != null)
-      .map(([key, value]) => `${shortKey(key)}=${value}`).join("  ");
+      .map(([key, value]) => `${shortKey(key)}=${plain(value)}`).join("  ");
   }
 }
 

@@ -8,7 +8,7 @@ export const statusMark = (status) => h("span", { class: "status", "data-status"
 export function algorithmMark(run) {
   const dot = h("i", { class: "dot" });
   dot.style.backgroundColor = onGround(run.color);
-  return h("span", {}, dot, run.algorithm);
+  return h("span", { class: "algorithm", title: run.algorithm }, dot, run.algorithm);
 }
 
 function roundMark(run) {

@@ -1,5 +1,5 @@
 // What a sweep found: the best so far, its settings in parallel coordinates, any two quantities, and which settings matter.
-import { ask, button, choice, empty, field, h } from "./dom.js";
+import { ask, button, choice, empty, field, folded, h } from "./dom.js";
 import { Dots } from "./dots.js";
 import { figure, nameOf, shortKey } from "./format.js";
 import { Parallel } from "./parallel.js";
@@ -23,8 +23,8 @@ export class TuningView {
     this.bars = h("div", { class: "importance" });
     this.importance = h("figure", { class: "card chart" }, h("figcaption", {}, "Importance of settings", button("Compute again", () => this.drawImportance(true), { class: "reset" })), this.bars);
     this.none = empty("");
-    this.body = h("div", { class: "tuning" }, this.parallel.element, h("div", { class: "grid" }, this.progress.element, this.importance, this.scatter.element));
-    this.element = h("div", {}, this.controls, this.none, this.body);
+    this.body = h("div", { class: "tuning" }, this.parallel.element, h("div", { class: "grid" }, this.progress.element, this.importance), this.scatter.element);
+    this.element = h("div", {}, folded("Sweep and objective", this.controls), this.none, this.body);
   }
 
   get state() {
@@ -88,7 +88,7 @@ export class TuningView {
 
   drawProgress() {
     const { objective, goal } = this.state;
-    const hasTrials = this.state.sweep && this.runs.every((run) => run.trial != null);
+    const hasTrials = this.runs.every((run) => run.trial != null) && new Set(this.runs.map((run) => this.app.runs.get(run.id)?.sweep)).size === 1;
     const ordered = [...this.runs].sort((one, other) => (hasTrials ? one.trial - other.trial : one.started - other.started));
     const isBetter = (one, other) => (goal === "max" ? one > other : one < other);
     const path = [];
