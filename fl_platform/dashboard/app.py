@@ -1,10 +1,10 @@
 """The dashboard as a web application: GET only, for this machine only, read-only."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -96,4 +96,4 @@ def _answer(answer: Callable[[dict[str, str]], dict[str, Any]], words: dict[str,
 
 
 def _json(values: dict[str, Any]) -> bytes:
-    return json.dumps(values, allow_nan=False, separators=(",", ":")).encode()
+    return orjson.dumps(values)

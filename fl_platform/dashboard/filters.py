@@ -29,7 +29,6 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _BARE = re.compile(r'[^\s",]+')
 _WORD = re.compile(r'[^\s"]+')
 _COMPARISON = re.compile(r'([^\s"=!<>~,]+|"(?:[^"\\]|\\.)*")\s*(==|!=|>=|<=|=|>|<|~)\s*')
-_TEXT_FIELDS = ("id", "name", "status", "algorithm", "scenario", "sweep", "tags")
 _PERCENT = re.compile(r"([-+.\d]\S*)%$")
 
 
@@ -126,20 +125,20 @@ def select(terms: Sequence[Term], catalogue: Catalogue, runs: Iterable[ShownRun]
 
 def _test(term: Term, catalogue: Catalogue) -> Callable[[ShownRun], bool]:
     if term.key is None:
-        getters = [catalogue.getter(name) for name in _TEXT_FIELDS]
-    else:
-        getters = [catalogue.getter(catalogue.resolve(term.key))]
+        part = term.values[0].lower()
+        return lambda run: (part in run.text) != term.is_negated
+    get = catalogue.getter(catalogue.resolve(term.key))
     holds = _value_test(term)
+    is_turned = term.is_negated != (term.operator == "!=")
     known: dict[Any, bool] = {}  # a quantity has few different values, runs are many
 
     def test(run: ShownRun) -> bool:
         found = False
-        for get in getters:
-            for value in get(run):
-                if value not in known:
-                    known[value] = holds(value)
-                found = found or known[value]
-        return found != (term.is_negated != (term.operator == "!="))
+        for value in get(run):
+            if value not in known:
+                known[value] = holds(value)
+            found = found or known[value]
+        return found != is_turned
 
     return test
 

@@ -7,8 +7,6 @@ summary or a metric's newest value (``test/top_accuracy``).
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import pyarrow as pa
-
 from fl_platform.dashboard.store import State
 from fl_platform.errors import UserError, did_you_mean, visible
 from fl_platform.reporting.shown import ShownRun
@@ -40,20 +38,23 @@ _NOT_FIGURES = {metrics.STATUS, "run", metrics.FINGERPRINT}
 
 
 class Catalogue:
-    """The quantities of one state of the store. Rows of the run table are made once per run."""
+    """The quantities of one state of the store; ``numbers`` are the figures and metrics that are numbers."""
 
     def __init__(self, state: State, row_of: Callable[[str, ShownRun], dict[str, Any]]) -> None:
         self.state = state
         self._row_of = row_of
         self.config_keys: set[str] = set()
         self.figures: set[str] = set()
+        self.numbers: set[str] = set()
         shapes: set[tuple[str, ...]] = set()
         for run in state.runs.values():
             self.config_keys.update(run.config)
             self.figures.update(run.log.summary)
-            shapes.add(tuple(run.log.history.column_names))
-        self.figures.update(name for shape in shapes for name in shape)
-        self.figures -= _NOT_FIGURES
+            self.numbers.update(name for name, value in run.log.summary.items() if isinstance(value, int | float))
+            shapes.add(run.metrics)
+        self.numbers.update(name for shape in shapes for name in shape)
+        self.numbers.discard(metrics.ROUND)
+        self.figures = (self.figures | self.numbers) - _NOT_FIGURES
 
     def resolve(self, name: str) -> str:
         """The quantity that ``name`` means: its full name, or the end of one configuration key after a dot."""
@@ -93,8 +94,21 @@ class Catalogue:
 
     def column(self, name: str, runs: Iterable[ShownRun]) -> list[Any]:
         """One plain value per run, None where it has none; numbers where the text of a configuration is one."""
-        get = self.getter(self.resolve(name))
-        return [plain(values[0]) if (values := get(run)) else None for run in runs]
+        coded = self.coded(name, runs)
+        return [coded["values"][code] for code in coded["codes"]]
+
+    def coded(self, name: str, runs: Iterable[ShownRun]) -> dict[str, list[Any]]:
+        """A column as its different values and, per run, the place of its own: few texts, many runs."""
+        name = self.resolve(name)
+        found: list[Any]
+        if name in self.config_keys and name not in FIELDS:
+            found = [run.config.get(name) for run in runs]
+        else:
+            get = self.getter(name)
+            found = [values[0] if (values := get(run)) else None for run in runs]
+        places: dict[Any, int] = {}
+        codes = [places.setdefault(value, len(places)) for value in found]
+        return {"values": [None if value is None else plain(value) for value in places], "codes": codes}
 
 
 def _known(value: Any) -> Values:
@@ -119,15 +133,3 @@ def as_number(value: Any) -> float | None:
     except ValueError:
         return None
     return found if found - found == 0 else None
-
-
-def numeric_names(runs: Iterable[ShownRun]) -> list[str]:
-    """Figures and metrics of the runs that are numbers."""
-    names: set[str] = set()
-    shapes: dict[tuple[str, ...], pa.Schema] = {}
-    for run in runs:
-        names |= {key for key, value in run.log.summary.items() if isinstance(value, int | float)}
-        schema = run.log.history.schema
-        shapes.setdefault(tuple(schema.names), schema)
-    names |= {field.name for schema in shapes.values() for field in schema if pa.types.is_floating(field.type)}
-    return sorted(names - {metrics.ROUND})

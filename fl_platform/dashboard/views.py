@@ -1,6 +1,7 @@
 """What each address of the dashboard answers: the state of the store as plain values."""
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Sequence
@@ -12,11 +13,11 @@ from fl_platform.dashboard.classes import class_accuracy
 from fl_platform.dashboard.filters import parse, select
 from fl_platform.dashboard.importance import importances
 from fl_platform.dashboard.partition import class_counts
-from fl_platform.dashboard.quantities import Catalogue, numeric_names
+from fl_platform.dashboard.quantities import Catalogue
 from fl_platform.dashboard.store import State, Store
 from fl_platform.errors import UserError, unknown_name, visible
 from fl_platform.reporting import tables
-from fl_platform.reporting.lines import AXES, Wish, make_lines, metrics_of
+from fl_platform.reporting.lines import AXES, Wish, make_lines
 from fl_platform.reporting.measures import MEASURES
 from fl_platform.reporting.shown import (
     OWN_COLUMNS,
@@ -26,6 +27,7 @@ from fl_platform.reporting.shown import (
     is_setting,
     row,
     table_values,
+    visible_once,
 )
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import to_frames
@@ -44,7 +46,7 @@ class Views:
         self.store = store
         self._rows: dict[str, tuple[ShownRun, dict[str, Any]]] = {}
         self._catalogue = Catalogue(State(), self._row)
-        self._selections: dict[str, list[ShownRun]] = {}
+        self._selections: dict[str, Chosen] = {}
         self._selecting = threading.Lock()
         self._tables: tuple[object, dict[str, Any]] | None = None
         self._one_at_a_time = threading.Lock()  # tables and forests are dear: a second request waits for the first
@@ -75,8 +77,8 @@ class Views:
 
     def select(self, words: dict[str, str]) -> dict[str, Any]:
         """What the filter leaves: ids, the keys that differ, and the asked columns, one value per id."""
-        catalogue, runs = self._chosen(words)
-        keys = differing(runs)
+        chosen = self._chosen(words)
+        catalogue, runs, keys = chosen.catalogue, chosen.runs, chosen.differing
         settings = [key for key in keys if key not in OWN_COLUMNS and is_setting(key)]
         names = dict.fromkeys([*settings, *_listed(words, "columns")])
         if len(names) > MOST_COLUMNS:
@@ -84,15 +86,15 @@ class Views:
         columns = {}
         for name in names:
             try:
-                columns[visible(name)] = _coded(catalogue.column(name, runs))
+                columns[visible(name)] = catalogue.coded(name, runs)
             except UserError:
                 continue  # a saved set of columns may name what these runs do not have
         return {
-            "ids": [visible(run.log.run_id) for run in runs],
+            "ids": [visible_once(run.log.run_id) for run in runs],
             "settings": [visible(key) for key in settings],
             "differing": [visible(key) for key in keys],
             "keys": sorted(map(visible, catalogue.config_keys)),
-            "figures": [visible(name) for name in numeric_names(runs)],
+            "figures": sorted(map(visible, catalogue.numbers)),
             "columns": columns,
         }
 
@@ -110,7 +112,7 @@ class Views:
             start=_number(words, "from", float("-inf")),
             end=_number(words, "to", float("inf")),
         )
-        _, runs = self._chosen(words)
+        runs = self._chosen(words).runs
         made = make_lines(runs, wish)
         if wish.smooth > 1:
             raw = make_lines(runs, dataclasses.replace(wish, smooth=1))["lines"]
@@ -120,14 +122,16 @@ class Views:
 
     def metrics(self, words: dict[str, str]) -> dict[str, Any]:
         """What can be drawn, and what runs can be grouped by."""
-        _, runs = self._chosen(words)
-        return {"metrics": [visible(name) for name in metrics_of(runs)], "keys": list(map(visible, differing(runs)))}
+        chosen = self._chosen(words)
+        names = {name for shape in {run.metrics for run in chosen.runs} for name in shape} - {metrics.ROUND}
+        return {"metrics": sorted(map(visible, names)), "keys": list(map(visible, chosen.differing))}
 
     def importance(self, words: dict[str, str]) -> dict[str, Any]:
         """How much the objective depends on each setting, the seed included: it shows how large chance is."""
-        catalogue, runs = self._chosen(words)
+        chosen = self._chosen(words)
+        catalogue, runs = chosen.catalogue, chosen.runs
         objective = catalogue.resolve(words.get("objective", metrics.TOP_ACCURACY))
-        names = [key for key in differing(runs) if is_setting(key)]
+        names = [key for key in chosen.differing if is_setting(key)]
         columns = [catalogue.column(name, runs) for name in names]
         values = [value if isinstance(value, float) else None for value in catalogue.column(objective, runs)]
         with self._one_at_a_time:
@@ -140,7 +144,7 @@ class Views:
         if value not in MEASURES:
             raise unknown_name("value", value, MEASURES)
         with self._one_at_a_time:
-            _, runs = self._chosen(words)
+            runs = self._chosen(words).runs
             key = (value, unit, target, frozenset((run.log.run_id, run.log.status) for run in runs))
             if self._tables is None or self._tables[0] != key:
                 self._tables = (key, _tables(runs, value, unit, target))
@@ -165,7 +169,7 @@ class Views:
         """Samples by worker and class of a run's data, where the data set is on this machine."""
         return class_counts(_one(self.store.state, words).log.config)
 
-    def _chosen(self, words: dict[str, str]) -> tuple[Catalogue, list[ShownRun]]:
+    def _chosen(self, words: dict[str, str]) -> "Chosen":
         """The runs named by ``ids`` that the filter ``q`` leaves; names of runs that are gone are passed over."""
         text = words.get("q", "").strip()
         with self._selecting:
@@ -176,25 +180,30 @@ class Views:
             catalogue = self._catalogue
             chosen = self._selections.get(text)
             if chosen is None:
-                chosen = select(parse(text), catalogue, state.runs.values())
+                chosen = Chosen(catalogue, select(parse(text), catalogue, state.runs.values()))
                 if len(self._selections) >= _KEPT_SELECTIONS:
                     self._selections.pop(next(iter(self._selections)))
                 self._selections[text] = chosen
         if "ids" in words:
             named = dict.fromkeys(words["ids"].split(","))
-            chosen = [run for run in chosen if run.log.run_id in named]
-        return catalogue, chosen
+            return Chosen(catalogue, [run for run in chosen.runs if run.log.run_id in named])
+        return chosen
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """Some runs of a state."""
+
+    catalogue: Catalogue
+    runs: list[ShownRun]
+
+    @functools.cached_property
+    def differing(self) -> list[str]:
+        return differing(self.runs)
 
 
 def _listed(words: dict[str, str], name: str) -> list[str]:
     return [word for word in words.get(name, "").split(",") if word]
-
-
-def _coded(values: list[Any]) -> dict[str, Any]:
-    """A column as its different values and, per run, the place of its own: few texts, many runs."""
-    places: dict[Any, int] = {}
-    codes = [places.setdefault(value, len(places)) for value in values]
-    return {"values": list(places), "codes": codes}
 
 
 def _one(state: State, words: dict[str, str]) -> ShownRun:

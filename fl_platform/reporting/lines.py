@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from fl_platform.paper.style import SEQUENCE, SEQUENCE_DASHES, Dashes, algorithm_order, algorithm_style
 from fl_platform.reporting.shown import ShownRun, differing_settings, finite, numbers
@@ -144,9 +143,3 @@ def natural(group: tuple[str, ...]) -> list[tuple[float, str]]:
 def plain(values: Numbers) -> list[float | None]:
     """Six significant digits, which is more than a screen shows; what is not finite becomes null."""
     return [finite(float(f"{value:.6g}")) for value in values.tolist()]
-
-
-def metrics_of(runs: Sequence[ShownRun]) -> list[str]:
-    """Every number any of the runs logged each round."""
-    names = {field.name for run in runs for field in run.log.history.schema if pa.types.is_floating(field.type)}
-    return sorted(names - {metrics.ROUND})

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
+from itertools import compress
+from operator import ne
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,18 @@ class ShownRun:
             return visible(getattr(self.log, key)) or "none"
         return self.config.get(key, "absent")
 
+    @cached_property
+    def text(self) -> str:
+        """Everything that names the run, in lower case, a line each."""
+        log = self.log
+        parts = (log.run_id, log.name, log.status, self.value("algorithm"), self.algorithm, self.scenario, log.sweep)
+        return "\n".join(map(visible_once, (*parts, *log.tags))).lower()
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """What the run logged as numbers each round."""
+        return tuple(column.name for column in self.log.history.schema if pa.types.is_floating(column.type))
+
     def figure(self, name: str) -> float | str | None:
         """A figure of the run's summary, else the newest value of a metric; None where there is neither."""
         if name not in self._figures:
@@ -62,16 +76,12 @@ class ShownRun:
 
 
 def shown(log: LoggedRun, updated: float = 0.0) -> ShownRun:
-    config = {name: _config_text(value) for name, value in flatten(log.config)}
+    config = {name: visible_once(text_of(value)) for name, value in flatten(log.config)}
     return ShownRun(log, config, config.get("algorithm.name", "unknown"), scenario_text(log), updated)
 
 
-def _config_text(value: Any) -> str:
-    return _visible_once(text_of(value))
-
-
 @lru_cache(maxsize=1 << 16)
-def _visible_once(text: str) -> str:
+def visible_once(text: str) -> str:
     """``visible`` with its results kept: the texts of ten thousand configurations are few, and then shared."""
     return visible(text)
 
@@ -100,26 +110,28 @@ def differing(runs: Iterable[ShownRun]) -> list[str]:
     A key that only some runs have differs too. The options of an algorithm (``algorithm.*``) are compared among
     the runs of that algorithm: that FedProx has a mu and FedAvg has none is said by their names.
     """
-    everywhere: dict[str, str] = {}
-    own: dict[str, dict[str, str]] = {}
+    references: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     found: set[str] = set()
     for run in runs:
-        config = run.config
-        if run.algorithm not in own:
-            if not own:
-                everywhere = {key: text for key, text in config.items() if not _is_option(key)}
-            own[run.algorithm] = {key: text for key, text in config.items() if _is_option(key)}
-        options = own[run.algorithm]
-        known = 0
-        for reference in (everywhere, options):
-            for key, text in reference.items():
-                other = config.get(key)
-                known += other is not None
-                if other != text:
-                    found.add(key)
-        if known < len(config):
-            found |= {key for key in config if key not in everywhere and key not in options}
+        keys = tuple(run.config)
+        reference = references.get(run.algorithm)
+        if reference is None:
+            references[run.algorithm] = (keys, tuple(run.config.values()))
+        elif keys == reference[0]:  # nearly always, and then the comparison is fast
+            found.update(compress(keys, map(ne, run.config.values(), reference[1])))
+        else:
+            found |= _unequal(dict(zip(*reference, strict=True)), run.config)
+    shared = [
+        {key: text for key, text in zip(*reference, strict=True) if not _is_option(key)}
+        for reference in references.values()
+    ]
+    for other in shared[1:]:
+        found |= _unequal(shared[0], other)
     return sorted(found)
+
+
+def _unequal(one: dict[str, str], other: dict[str, str]) -> set[str]:
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
 
 def _is_option(key: str) -> bool:
@@ -141,9 +153,15 @@ def scenario_text(log: LoggedRun) -> str:
 
 def numbers(log: LoggedRun, key: str) -> Numbers:
     """A column of the history, NaN where nothing was logged; empty where it is not a column of numbers."""
-    if key not in log.history.column_names or not pa.types.is_primitive(log.history[key].type):
+    place = log.history.schema.get_field_index(key)
+    if place < 0:
         return np.empty(0)
-    return np.asarray(log.history[key].to_numpy(), dtype=np.float64)
+    column = log.history.column(place)
+    if not pa.types.is_primitive(column.type):
+        return np.empty(0)
+    if column.num_chunks == 1 and column.type == pa.float64() and column.null_count == 0:
+        return np.asarray(column.chunk(0).to_numpy(), dtype=np.float64)  # a view; joining chunks would copy
+    return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
 def finite(value: Any) -> float | None:
@@ -180,6 +198,8 @@ def row(run: ShownRun) -> dict[str, Any]:
 
 
 def last(values: Numbers) -> float | None:
+    if len(values) and math.isfinite(values[-1]):
+        return float(values[-1])
     known = values[np.isfinite(values)]
     return float(known[-1]) if len(known) else None
 

@@ -72,7 +72,9 @@ export function tick(value, isPercentage = false) {
   return isPercentage ? `${text} %` : text;
 }
 
-export const compareText = (one, other) => String(one).localeCompare(String(other), "en", { numeric: true });
+const collator = new Intl.Collator("en", { numeric: true });
+
+export const compareText = (one, other) => collator.compare(String(one), String(other));
 
 export const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
