@@ -4,12 +4,13 @@ A quantity is a field of the run table (``status``, ``top``), a configuration ke
 summary or a metric's newest value (``test/top_accuracy``).
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from fl_platform.dashboard.store import State
 from fl_platform.errors import UserError, did_you_mean, visible
-from fl_platform.reporting.shown import ShownRun
+from fl_platform.reporting.shown import ShownRun, differing
 from fl_platform.runs import metrics
 
 Values = tuple[Any, ...]
@@ -46,15 +47,26 @@ class Catalogue:
         self.config_keys: set[str] = set()
         self.figures: set[str] = set()
         self.numbers: set[str] = set()
-        shapes: set[tuple[str, ...]] = set()
+        keys: set[tuple[str, ...]] = set()  # ten thousand runs have few different sets of names
+        logged: set[tuple[str, ...]] = set()
+        texts: dict[tuple[str, ...], set[str]] = {}  # names of a summary of which no number was seen yet
         for run in state.runs.values():
-            self.config_keys.update(run.config)
-            self.figures.update(run.log.summary)
-            self.numbers.update(name for name, value in run.log.summary.items() if isinstance(value, int | float))
-            shapes.add(run.metrics)
-        self.numbers.update(name for shape in shapes for name in shape)
+            summary = run.log.summary
+            keys.add(tuple(run.config))
+            logged.add(run.metrics)
+            left = texts.setdefault(tuple(summary), set(summary))
+            left -= {name for name in left if isinstance(summary[name], int | float)}
+        self.config_keys.update(name for names in keys for name in names)
+        self.figures.update(name for names in texts for name in names)
+        self.numbers.update(name for names, left in texts.items() for name in names if name not in left)
+        self.numbers.update(name for names in logged for name in names)
         self.numbers.discard(metrics.ROUND)
         self.figures = (self.figures | self.numbers) - _NOT_FIGURES
+
+    @functools.cached_property
+    def differing(self) -> list[str]:
+        """Configuration keys that differ among all runs."""
+        return differing(self.state.runs.values())
 
     def resolve(self, name: str) -> str:
         """The quantity that ``name`` means: its full name, or the end of one configuration key after a dot."""

@@ -23,7 +23,7 @@ from fl_platform.reporting.shown import (
     OWN_COLUMNS,
     ShownRun,
     details,
-    differing,
+    differing_among,
     is_setting,
     row,
     table_values,
@@ -199,7 +199,7 @@ class Chosen:
 
     @functools.cached_property
     def differing(self) -> list[str]:
-        return differing(self.runs)
+        return differing_among(self.runs, self.catalogue.differing)
 
 
 def _listed(words: dict[str, str], name: str) -> list[str]:

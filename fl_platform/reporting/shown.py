@@ -1,7 +1,7 @@
 """Runs as a browser shows them: figures, what differs between their configurations, and tables, ready for JSON."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from itertools import compress
@@ -128,6 +128,20 @@ def differing(runs: Iterable[ShownRun]) -> list[str]:
     for other in shared[1:]:
         found |= _unequal(shared[0], other)
     return sorted(found)
+
+
+def differing_among(runs: Sequence[ShownRun], keys: Iterable[str]) -> list[str]:
+    """``differing`` of some of the runs whose ``differing`` is ``keys``: no other key can differ among fewer runs."""
+    algorithms = {run.algorithm for run in runs}
+    found = []
+    for key in keys:
+        if _is_option(key):
+            is_found = len({(run.algorithm, run.config.get(key)) for run in runs}) > len(algorithms)
+        else:
+            is_found = len({run.config.get(key) for run in runs}) > 1
+        if is_found:
+            found.append(key)
+    return found
 
 
 def _unequal(one: dict[str, str], other: dict[str, str]) -> set[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fl_platform.reporting import lines
 from fl_platform.reporting.lines import Curve, Wish, average, make_lines, thin, trailing, window
-from fl_platform.reporting.shown import ShownRun, differing, differing_settings, row, shown
+from fl_platform.reporting.shown import ShownRun, differing, differing_among, differing_settings, row, shown
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import one_row_per_round
 from tests.synthetic_logs import make_log
@@ -121,6 +121,18 @@ def test_options_are_compared_among_runs_of_one_algorithm() -> None:
     assert differing(runs(prox, plain, moon, other)) == ["algorithm.mu", "algorithm.name"]
     lacking = make_log("moon")
     assert differing(runs(moon, lacking)) == ["algorithm.mu"]
+
+
+def test_fewer_runs_differ_in_fewer_keys() -> None:
+    made = runs(
+        *(make_log(name, seed, algorithm__mu=mu) for name in ("moon", "fedprox") for seed in (0, 1) for mu in (1, 5)),
+        make_log("moon", 7, note="x"),
+        make_log("fedavg", 7),
+    )
+    keys = differing(made)
+    for start in range(len(made)):
+        for end in range(start + 1, len(made) + 1):
+            assert differing_among(made[start:end], keys) == differing(made[start:end])
 
 
 def test_a_key_that_only_some_runs_have_differs() -> None:

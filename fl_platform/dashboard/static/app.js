@@ -159,11 +159,11 @@ class App {
       if (asked !== this.asked) return;
       if (error instanceof TypeError) throw error;
       this.filters.say(error.message);
-      this.filters.drawLists(this.runs);
+      this.filters.drawLists(this.runs, this.version);
       if (place("view").firstChild !== view.element) place("view").replaceChildren(h("p", { class: "empty" }, `The filter cannot be used: ${error.message}.`));
       return; // the view stays as it was until the filter is whole
     }
-    this.filters.draw(this.runs, this.selection.ids.length);
+    this.filters.draw(this.runs, this.shown().length, this.version);
     const nothing = this.nothing();
     const element = nothing || view.element;
     if (place("view").firstChild !== element) place("view").replaceChildren(element);

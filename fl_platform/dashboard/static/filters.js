@@ -82,21 +82,30 @@ export class FilterBar {
     this.search.setAttribute("aria-invalid", String(Boolean(text)));
   }
 
-  draw(runs, count) {
-    this.drawLists(runs);
+  draw(runs, count, version) {
+    this.drawLists(runs, version);
     this.count.textContent = `${count} of ${runs.size} runs`;
     this.fold.textContent = this.isSet ? `Filters · ${count} of ${runs.size} runs` : `Filters · ${runs.size} runs`;
     this.clear.hidden = !this.isSet;
   }
 
-  drawLists(runs) {
-    for (const name of Object.keys(FACETS)) this.drawList(name, runs);
+  // Counted again only when runs changed: there may be ten thousand.
+  drawLists(runs, version) {
+    if (version !== this.version) this.counts = null;
+    this.version = version;
+    this.counts ||= Object.fromEntries(Object.keys(FACETS).map((name) => [name, this.countsOf(name, runs)]));
+    for (const name of Object.keys(FACETS)) this.drawList(name);
   }
 
-  drawList(name, runs) {
-    const { element, summary, panel } = this.menus[name];
+  countsOf(name, runs) {
     const counts = new Map();
     for (const run of runs.values()) if (run[name]) counts.set(run[name], (counts.get(run[name]) || 0) + 1);
+    return counts;
+  }
+
+  drawList(name) {
+    const { element, summary, panel } = this.menus[name];
+    const counts = new Map(this.counts[name]);
     for (const value of this.chosen[name]) if (!counts.has(value)) counts.set(value, 0);
     const chosen = this.chosen[name];
     summary.textContent = chosen.size === 0 ? FACETS[name] : chosen.size === 1 ? `${FACETS[name]}: ${[...chosen][0]}` : `${FACETS[name]}: ${chosen.size} of ${counts.size}`;
