@@ -8,11 +8,12 @@ import { Selection, anyOf } from "./selection.js";
 import { ramp, styleColor } from "./theme.js";
 
 const OTHER_KEYS = ["algorithm.name", "data.name", "data.dirichlet_omega", "cohort_size", "num_rounds", "seed"]; // have columns of their own in the run table
+const SAME = { "test/top_accuracy": "top", "test/accuracy": "accuracy" }; // fields of the run table, which runs have from the first round on
 const MOST_AXES = 14;
 const FIELDS = ["top", "accuracy", "forgetting", "seconds", "bytes", "round", "trial", "started", "end", "algorithm"];
 
 export class TuningView {
-  static defaults = { sweep: "", objective: "test/top_accuracy", goal: "max", x: "", y: "", color: "" };
+  static defaults = { sweep: "", objective: "top", goal: "max", x: "", y: "", color: "" };
 
   constructor(app) {
     this.app = app;
@@ -46,7 +47,7 @@ export class TuningView {
   // The objective of a newly chosen sweep is the one it was given.
   chooseSweep(name) {
     const sweep = this.app.sweeps.find((one) => one.name === name);
-    this.set({ sweep: name, ...(sweep?.metric ? { objective: sweep.metric, goal: sweep.maximises ? "max" : "min" } : {}) });
+    this.set({ sweep: name, ...(sweep?.metric ? { objective: SAME[sweep.metric] || sweep.metric, goal: sweep.maximises ? "max" : "min" } : {}) });
   }
 
   async update() {
@@ -70,7 +71,7 @@ export class TuningView {
 
   drawControls() {
     const sweeps = this.app.sweeps.filter((sweep) => !sweep.error).map((sweep) => [sweep.name, sweep.name]);
-    const figures = [...new Set(["top", "accuracy", ...this.selection.figures])].map((name) => [name, nameOf(name)]);
+    const figures = [...new Set(["top", "accuracy", ...this.selection.figures])].filter((name) => !(name in SAME)).map((name) => [name, nameOf(name)]);
     const text = JSON.stringify([sweeps, figures, this.state]);
     if (text === this.drawn) return;
     this.drawn = text;
@@ -110,7 +111,7 @@ export class TuningView {
     const { selection } = this;
     const { objective } = this.state;
     const [x, y, color] = [this.state.x || this.settings.find((key) => typeof this.runs[0].values[key] === "number") || "started", this.state.y || objective, this.state.color];
-    const quantities = [...new Set([...this.settings, ...FIELDS, ...selection.figures])].map((name) => [name, nameOf(name)]);
+    const quantities = [...new Set([...this.settings, ...FIELDS, ...selection.figures])].filter((name) => !(name in SAME)).map((name) => [name, nameOf(name)]);
     const text = JSON.stringify([quantities, x, y, color]);
     if (text !== this.drawnScatter) {
       this.drawnScatter = text;
