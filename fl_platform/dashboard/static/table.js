@@ -161,11 +161,12 @@ export class RunTable {
       this.show(this.runs);
     };
     const [first, ...rest] = this.columns;
+    const yields = first?.extra ? rest.find((column) => !column.extra) : null; // its place is the label's on a narrow screen
     const cells = rest.map((column) => {
       const { value: middle, spread } = this.summary(column, runs);
       const write = column.write || ((number) => figure(column.key, number));
       const text = middle == null || !write(middle) ? "" : spread ? `${write(middle)} ± ${write(spread)}` : write(middle);
-      return h("td", { class: this.classOf(column) }, text);
+      return h("td", { class: [this.classOf(column), column === yields ? "extra" : ""].filter(Boolean).join(" ") || null }, text);
     });
     const label = h("td", { class: `level-${level}` }, button(`${isOpen ? "▾" : "▸"} ${path.at(-1)}`, turn, { class: "link", "aria-expanded": String(isOpen) }), h("small", { class: "quiet" }, ` ${runs.length} runs`));
     const isPicked = this.picked && runs.every((run) => this.picked.has(run.id));

@@ -41,7 +41,8 @@ export function onGround(color) {
 const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
 
 export function ramp(share) {
-  const place = Math.min(Math.max(share, 0), 1) * (VIRIDIS.length - 1);
+  const darkest = isDark() ? 0.25 : 0; // the dark end would vanish on a dark ground
+  const place = (darkest + (1 - darkest) * Math.min(Math.max(share, 0), 1)) * (VIRIDIS.length - 1);
   const from = Math.min(Math.floor(place), VIRIDIS.length - 2);
   const mix = [1, 3, 5].map((start) => {
     const [one, other] = [VIRIDIS[from], VIRIDIS[from + 1]].map((color) => parseInt(color.slice(start, start + 2), 16));
