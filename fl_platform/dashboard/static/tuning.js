@@ -9,6 +9,7 @@ import { ramp, styleColor } from "./theme.js";
 
 const OTHER_KEYS = ["algorithm.name", "data.name", "data.dirichlet_omega", "cohort_size", "num_rounds", "seed"]; // have columns of their own in the run table
 const SAME = { "test/top_accuracy": "top", "test/accuracy": "accuracy" }; // fields of the run table, which runs have from the first round on
+const LEAST_RUNS = 10; // as the server has it
 const MOST_AXES = 14;
 const FIELDS = ["top", "accuracy", "forgetting", "seconds", "bytes", "round", "trial", "started", "end", "algorithm"];
 
@@ -132,6 +133,11 @@ export class TuningView {
   // Computed once per filter and objective: while a sweep runs, only on demand.
   async drawImportance(isForced) {
     const { objective } = this.state;
+    if (this.runs.length < LEAST_RUNS) {
+      this.asked = "";
+      this.bars.replaceChildren(empty(`Importance needs at least ${LEAST_RUNS} runs with the objective; ${this.runs.length} of the shown have it.`));
+      return;
+    }
     const asked = JSON.stringify([this.query(), objective]);
     if (asked === this.asked && !isForced) return;
     this.asked = asked;
