@@ -101,7 +101,7 @@ function legendRows(lines, width) {
   let x = 8;
   for (const line of lines) {
     const text = line.n > 1 ? `${line.label} (n=${line.n})` : line.label;
-    const wide = 52 + 6.6 * text.length;
+    const wide = 60 + 7 * text.length;
     if (x + wide > width && rows.at(-1).length) {
       rows.push([]);
       x = 8;
