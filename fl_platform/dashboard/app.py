@@ -1,10 +1,10 @@
 """The dashboard as a web application: GET only, for this machine only, read-only."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -52,7 +52,16 @@ class SafetyHeaders:
 
 def make_app(store: Store) -> Starlette:
     views = Views(store)
-    answers = (views.overview, views.lines, views.metrics, views.tables, views.run, views.partition)
+    answers = (
+        views.overview,
+        views.select,
+        views.lines,
+        views.metrics,
+        views.tables,
+        views.importance,
+        views.run,
+        views.partition,
+    )
     return Starlette(
         routes=[
             Route("/", _index, methods=["GET"]),
@@ -87,4 +96,4 @@ def _answer(answer: Callable[[dict[str, str]], dict[str, Any]], words: dict[str,
 
 
 def _json(values: dict[str, Any]) -> bytes:
-    return json.dumps(values, allow_nan=False, separators=(",", ":")).encode()
+    return orjson.dumps(values)

@@ -17,12 +17,14 @@ from fl_platform.sweeps.status import status_of
 
 @dataclass(frozen=True)
 class TrialOfRun:
-    """Where a run stands in a sweep; ``status`` is what the ledger knows of it."""
+    """Where a run stands in a sweep. ``status`` is what the ledger says of the run, ``state`` the trial's own state:
+    a trial that early termination ended is ``stopped``."""
 
     sweep: str
     number: int
     status: RunStatus
     log: Path
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def read_sweep(directory: Path) -> ShownSweep:
         "seconds_left": finite(status.seconds_left),
         "is_live": bool(alive),
         "metric": visible(status.metric),
+        "maximises": sweep.maximises or sweep.metric is None,
         "best": None
         if best is None
         else {"run": best.run_id, "value": finite(best.summary[status.metric]), "point": _point(best.params)},
@@ -79,4 +82,4 @@ def _trials(directory: Path, entries: Iterable[Entry], alive: set[str | None]) -
         is_lost = entry.state is TrialState.STARTED and entry.launcher not in alive
         status = RunStatus.CRASHED if is_lost else entry.state.run_status
         log = directory / "logs" / f"{entry.number:05d}-{entry.run_id}.log"
-        yield entry.run_id, TrialOfRun(visible(directory.name), entry.number, status, log)
+        yield entry.run_id, TrialOfRun(visible(directory.name), entry.number, status, log, entry.state)

@@ -1,6 +1,7 @@
 """What each address of the dashboard answers: the state of the store as plain values."""
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Sequence
@@ -8,29 +9,47 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fl_platform.dashboard.classes import class_accuracy
+from fl_platform.dashboard.filters import parse, select
+from fl_platform.dashboard.importance import importances
 from fl_platform.dashboard.partition import class_counts
+from fl_platform.dashboard.quantities import Catalogue
 from fl_platform.dashboard.store import State, Store
 from fl_platform.errors import UserError, unknown_name, visible
 from fl_platform.reporting import tables
-from fl_platform.reporting.lines import AXES, Chart, make_lines, metrics_of
+from fl_platform.reporting.lines import AXES, Chart, make_lines
 from fl_platform.reporting.measures import MEASURES
-from fl_platform.reporting.shown import ShownRun, details, row, table_values
+from fl_platform.reporting.shown import (
+    OWN_COLUMNS,
+    ShownRun,
+    details,
+    differing_among,
+    is_setting,
+    row,
+    table_values,
+    visible_once,
+)
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import to_frames
 
 MOST_POINTS = 2000
+MOST_COLUMNS = 60
+_KEPT_SELECTIONS = 32
 _LOG_TAIL = 32_768
 _IN_TABLES = (metrics.ROUND, metrics.TEST_ACCURACY, metrics.FORGETTING, metrics.TOTAL_BYTES, metrics.TOTAL_SECONDS)
 
 
 class Views:
-    """Answers by name; each takes the query's words."""
+    """Answers by name; each takes the parameters of the query as text."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._rows: dict[str, tuple[ShownRun, dict[str, Any]]] = {}
+        self._catalogue = Catalogue(State(), self._row)
+        self._selections: dict[str, Chosen] = {}
+        self._selecting = threading.Lock()
         self._tables: tuple[object, dict[str, Any]] | None = None
-        self._one_at_a_time = threading.Lock()  # tables are dear: a second request waits for the first's result
+        self._one_at_a_time = threading.Lock()  # tables and forests are dear: a second request waits for the first
 
     def overview(self, words: dict[str, str]) -> dict[str, Any]:
         """Sweeps, and the runs that changed since the version the browser has; all of them when one was lost."""
@@ -56,8 +75,31 @@ class Views:
             kept = self._rows[run_id] = (run, row(run))
         return kept[1]
 
+    def select(self, words: dict[str, str]) -> dict[str, Any]:
+        """What the filter leaves: ids, the keys that differ, and the asked columns, one value per id."""
+        chosen = self._chosen(words)
+        catalogue, runs, keys = chosen.catalogue, chosen.runs, chosen.differing
+        settings = [key for key in keys if key not in OWN_COLUMNS and is_setting(key)]
+        names = dict.fromkeys([*settings, *_listed(words, "columns")])
+        if len(names) > MOST_COLUMNS:
+            names = dict.fromkeys(list(names)[:MOST_COLUMNS])
+        columns = {}
+        for name in names:
+            try:
+                columns[visible(name)] = catalogue.coded(name, runs)
+            except UserError:
+                continue  # a saved set of columns may name what these runs do not have
+        return {
+            "ids": [visible_once(run.log.run_id) for run in runs],
+            "settings": [visible(key) for key in settings],
+            "differing": [visible(key) for key in keys],
+            "keys": sorted(map(visible, catalogue.config_keys)),
+            "figures": sorted(map(visible, catalogue.numbers)),
+            "columns": columns,
+        }
+
     def lines(self, words: dict[str, str]) -> dict[str, Any]:
-        """One chart."""
+        """One chart; lines that are smoothed come with what they are made of."""
         axis = words.get("axis", "rounds")
         if axis not in AXES:
             raise unknown_name("axis", axis, AXES)
@@ -70,17 +112,30 @@ class Views:
             start=_number(words, "from", float("-inf")),
             end=_number(words, "to", float("inf")),
         )
-        return make_lines(_chosen(self.store.state, words), chart)
+        runs = self._chosen(words).runs
+        made = make_lines(runs, chart)
+        if chart.smooth > 1:
+            raw = make_lines(runs, dataclasses.replace(chart, smooth=1))["lines"]
+            for line, own in zip(made["lines"], raw, strict=True):
+                line["raw"] = {"x": own["x"], "mean": own["mean"]}
+        return made
 
     def metrics(self, words: dict[str, str]) -> dict[str, Any]:
         """What can be drawn, and what runs can be grouped by."""
-        runs = _chosen(self.store.state, words)
-        found: dict[str, set[str]] = {}
-        for run in runs:
-            for name, text in {**run.settings, "seed": run.config.get("seed", "")}.items():
-                found.setdefault(name, set()).add(text)
-        varying = [name for name, texts in found.items() if len(texts) > 1]
-        return {"metrics": [visible(name) for name in metrics_of(runs)], "keys": sorted(map(visible, varying))}
+        chosen = self._chosen(words)
+        names = {name for shape in {run.metrics for run in chosen.runs} for name in shape} - {metrics.ROUND}
+        return {"metrics": sorted(map(visible, names)), "keys": list(map(visible, chosen.differing))}
+
+    def importance(self, words: dict[str, str]) -> dict[str, Any]:
+        """How much the objective depends on each setting, the seed included: it shows how large chance is."""
+        chosen = self._chosen(words)
+        catalogue, runs = chosen.catalogue, chosen.runs
+        objective = catalogue.resolve(words.get("objective", metrics.TOP_ACCURACY))
+        names = [key for key in chosen.differing if is_setting(key)]
+        columns = [catalogue.column(name, runs) for name in names]
+        values = [value if isinstance(value, float) else None for value in catalogue.column(objective, runs)]
+        with self._one_at_a_time:
+            return importances([visible(name) for name in names], columns, values)
 
     def tables(self, words: dict[str, str]) -> dict[str, Any]:
         """Tables 1 and 2 of the chosen runs; made again only when a run has ended since."""
@@ -89,8 +144,7 @@ class Views:
         if value not in MEASURES:
             raise unknown_name("value", value, MEASURES)
         with self._one_at_a_time:
-            state = self.store.state
-            runs = _chosen(state, words)
+            runs = self._chosen(words).runs
             key = (value, unit, target, frozenset((run.log.run_id, run.log.status) for run in runs))
             if self._tables is None or self._tables[0] != key:
                 self._tables = (key, _tables(runs, value, unit, target))
@@ -101,7 +155,12 @@ class Views:
         state = self.store.state
         found = _one(state, words)
         trial = state.trial(found.log.run_id)
-        values = {**self._row(found.log.run_id, found), **details(found), "log": None}
+        values = {
+            **self._row(found.log.run_id, found),
+            **details(found),
+            "log": None,
+            "classes": class_accuracy(found.log),
+        }
         if trial is not None:
             values |= {"trial": trial.number, "log": log_tail(trial.log)}
         return values
@@ -110,12 +169,41 @@ class Views:
         """Samples by worker and class of a run's data, where the data set is on this machine."""
         return class_counts(_one(self.store.state, words).log.config)
 
+    def _chosen(self, words: dict[str, str]) -> "Chosen":
+        """The runs named by ``ids`` that the filter ``q`` leaves; names of runs that are gone are passed over."""
+        text = words.get("q", "").strip()
+        with self._selecting:
+            state = self.store.state
+            if self._catalogue.state is not state:
+                self._catalogue = Catalogue(state, self._row)
+                self._selections.clear()
+            catalogue = self._catalogue
+            chosen = self._selections.get(text)
+            if chosen is None:
+                chosen = Chosen(catalogue, select(parse(text), catalogue, state.runs.values()))
+                if len(self._selections) >= _KEPT_SELECTIONS:
+                    self._selections.pop(next(iter(self._selections)))
+                self._selections[text] = chosen
+        if "ids" in words:
+            named = dict.fromkeys(words["ids"].split(","))
+            return Chosen(catalogue, [run for run in chosen.runs if run.log.run_id in named])
+        return chosen
 
-def _chosen(state: State, words: dict[str, str]) -> Sequence[ShownRun]:
-    """The runs named by ``ids``, all of them without it; names of runs that are gone are passed over."""
-    if "ids" not in words:
-        return list(state.runs.values())
-    return [state.runs[run_id] for run_id in words["ids"].split(",") if run_id in state.runs]
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """Some runs of a state."""
+
+    catalogue: Catalogue
+    runs: list[ShownRun]
+
+    @functools.cached_property
+    def differing(self) -> list[str]:
+        return differing_among(self.runs, self.catalogue.differing)
+
+
+def _listed(words: dict[str, str], name: str) -> list[str]:
+    return [word for word in words.get(name, "").split(",") if word]
 
 
 def _one(state: State, words: dict[str, str]) -> ShownRun:

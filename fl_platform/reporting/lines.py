@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from fl_platform.paper.methods import Dashes, Method
 from fl_platform.reporting.curves import Curve, Seed, average
 from fl_platform.reporting.measures import is_share
-from fl_platform.reporting.shown import ShownRun, finite, numbers
+from fl_platform.reporting.shown import ShownRun, differing_settings, finite, numbers
 from fl_platform.reporting.statistics import Numbers
 from fl_platform.reporting.styles import distinct, sequence_style
 from fl_platform.runs import metrics
@@ -92,12 +91,7 @@ def thin(values: Numbers, points: int) -> "np.ndarray[Any, np.dtype[np.intp]]":
 
 def averaged(runs: Sequence[ShownRun]) -> list[str]:
     """Settings, other than the seed, in which the runs of one line differ: a reader must know what is averaged."""
-    if len(runs) == 1:
-        return []
-    names = {name for run in runs for name in run.settings}
-    keyed = {name for name in names if len({run.settings.get(name) for run in runs}) > 1}
-    keyed |= {name for name in ("algorithm", "scenario", "num_rounds") if len({run.value(name) for run in runs}) > 1}
-    return sorted(keyed)
+    return differing_settings(runs)
 
 
 def label_of(key: str, value: str) -> str:
@@ -124,9 +118,3 @@ def natural(group: tuple[str, ...]) -> list[tuple[float, str]]:
 def plain(values: Numbers) -> list[float | None]:
     """Six significant digits, which is more than a screen shows; what is not finite becomes null."""
     return [finite(float(f"{value:.6g}")) for value in values.tolist()]
-
-
-def metrics_of(runs: Sequence[ShownRun]) -> list[str]:
-    """Every number any of the runs logged each round."""
-    names = {field.name for run in runs for field in run.log.history.schema if pa.types.is_floating(field.type)}
-    return sorted(names - {metrics.ROUND})

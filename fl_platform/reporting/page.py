@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from fl_platform.errors import visible
 from fl_platform.reporting.layout import Table
 from fl_platform.reporting.lines import Chart, make_lines
 from fl_platform.reporting.report import Report
-from fl_platform.reporting.shown import ShownRun, row, shown, table_values
+from fl_platform.reporting.shown import OWN_COLUMNS, ShownRun, differing_settings, row, shown, table_values
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs, select
 from fl_platform.runs.record import RunRecord
@@ -22,7 +23,9 @@ from fl_platform.runs.writing import write_atomically
 FILE = "report.html"
 _STATIC = Path(__file__).resolve().parents[1] / "dashboard" / "static"
 _STYLES = ("uplot.min.css", "style.css")
-_SCRIPTS = ("uplot.min.js", "base.js", "chart.js", "table.js", "page.js")
+_MODULES = ("dom.js", "format.js", "theme.js", "chart_files.js", "chart.js", "report_table.js", "table.js", "page.js")
+_IMPORT = re.compile(r"^import .* from \"\./\w+\.js\";\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export ", re.MULTILINE)
 _METRICS = {
     metrics.TEST_ACCURACY: "Test accuracy",
     metrics.FORGETTING: "Forgetting",
@@ -75,9 +78,10 @@ def make_page(
         "runs": [row(run) for run in runs],
         "common": common,
         "configs": own,
+        "settings": [key for key in differing_settings(runs) if key not in OWN_COLUMNS],
     }
     style = "\n".join(_asset(name) for name in _STYLES)
-    script = "\n".join(_asset(name) for name in _SCRIPTS)
+    script = "\n".join([_asset("uplot.min.js"), *map(_inline_module, _MODULES)])
     policy = (
         f"default-src 'none'; img-src data:; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -124,6 +128,11 @@ def _panels(runs: Sequence[ShownRun]) -> list[dict[str, Any]]:
 
 def _asset(name: str) -> str:
     return (_STATIC / name).read_text(encoding="utf-8")
+
+
+def _inline_module(name: str) -> str:
+    """A module of the dashboard as part of one script: what it imports stands before it, names are unique."""
+    return _EXPORT.sub("", _IMPORT.sub("", _asset(name)))
 
 
 def _digest(text: str) -> str:

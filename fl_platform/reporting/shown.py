@@ -1,14 +1,16 @@
-"""A run as a browser is told about it: figures, the settings that tell it apart, and tables, ready for JSON."""
+"""Runs as a browser shows them: figures, what differs between their configurations, and tables, ready for JSON."""
 
 import math
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
+from itertools import compress
+from operator import ne
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from fl_platform.config.options import default_of
 from fl_platform.config.schema import flatten, known_keys
 from fl_platform.errors import visible
 from fl_platform.paper.methods import Method
@@ -19,27 +21,22 @@ from fl_platform.reporting.styles import method_of
 from fl_platform.runs import metrics
 from fl_platform.runs.record import RunRecord
 
-_IN_COLUMNS = {
-    "seed",
-    "algorithm.name",
-    "data.name",
-    "data.partition",
-    "data.dirichlet_omega",
-    "cohort_size",
-    "num_rounds",
-}
+OWN_COLUMNS = frozenset(
+    {"seed", "algorithm.name", "data.name", "data.partition", "data.dirichlet_omega", "cohort_size", "num_rounds"}
+)
+"""Keys that a table of runs shows in columns of their own."""
 
 
 @dataclass(frozen=True)
 class ShownRun:
-    """``config`` is flat text by dotted key; ``settings`` are the keys that differ from the defaults."""
+    """``config`` is the resolved configuration as flat text by dotted key."""
 
     log: RunRecord
     config: dict[str, str]
-    settings: dict[str, str]
     algorithm: str
     scenario: str
     updated: float = 0.0
+    _figures: dict[str, float | str | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def method(self) -> Method:
@@ -53,29 +50,115 @@ class ShownRun:
             return self.scenario
         if key == "run":
             return f"{self.method.label}, seed {self.config.get('seed', '?')} ({self.log.run_id})"
-        return self.config.get(key, "none")
+        if key in ("status", "sweep"):
+            return visible(getattr(self.log, key)) or "none"
+        return self.config.get(key, "absent")
+
+    @cached_property
+    def text(self) -> str:
+        """Everything that names the run, in lower case, a line each."""
+        log = self.log
+        parts = (log.run_id, log.name, log.status, self.value("algorithm"), self.algorithm, self.scenario, log.sweep)
+        return "\n".join(map(visible_once, (*parts, *log.tags))).lower()
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """What the run logged as numbers each round."""
+        return tuple(column.name for column in self.log.history.schema if pa.types.is_floating(column.type))
+
+    def figure(self, name: str) -> float | str | None:
+        """A figure of the run's summary, else the newest value of a metric; None where there is neither."""
+        if name not in self._figures:
+            self._figures[name] = self._find_figure(name)
+        return self._figures[name]
+
+    def _find_figure(self, name: str) -> float | str | None:
+        found = self.log.summary.get(name)
+        if isinstance(found, str):
+            return visible(found)
+        return finite(found) if finite(found) is not None else last(numbers(self.log, name))
 
 
 def shown(log: RunRecord, updated: float = 0.0) -> ShownRun:
-    config = {name: visible(text_of(value)) for name, value in flatten(log.config)}
-    plain = _defaults()
-    settings = {
-        name: text
-        for name, text in config.items()
-        if name not in _IN_COLUMNS and (name.startswith("algorithm.") or plain.get(name, text) != text)
-    }
-    return ShownRun(log, config, settings, config.get("algorithm.name", "unknown"), scenario_text(log), updated)
+    config = {name: visible_once(text_of(value)) for name, value in flatten(log.config)}
+    return ShownRun(log, config, config.get("algorithm.name", "unknown"), scenario_text(log), updated)
 
 
-@cache
-def _defaults() -> dict[str, str]:
-    """Defaults of the keys that say which experiment a run is."""
-    named = {key: field for key, field in known_keys().items() if field.metadata.get("identity", True)}
-    return {key: text_of(default_of(field)) for key, field in named.items() if default_of(field) is not None}
+@lru_cache(maxsize=1 << 16)
+def visible_once(text: str) -> str:
+    """``visible`` with its results kept: the texts of ten thousand configurations are few, and then shared."""
+    return visible(text)
 
 
 def text_of(value: Any) -> str:
+    """A value as it is written on the command line: null, true, 0.1."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@cache
+def _circumstances() -> frozenset[str]:
+    """Keys that say where or how a run is carried out, not which experiment it is."""
+    return frozenset(key for key, field in known_keys().items() if not field.metadata.get("identity", True))
+
+
+def is_setting(key: str) -> bool:
+    """Whether a configuration key says which experiment a run is; keys nobody declared do."""
+    return key not in _circumstances()
+
+
+def differing(runs: Iterable[ShownRun]) -> list[str]:
+    """Configuration keys that differ among the runs, sorted.
+
+    A key that only some runs have differs too. The options of an algorithm (``algorithm.*``) are compared among
+    the runs of that algorithm: that FedProx has a mu and FedAvg has none is said by their names.
+    """
+    references: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    found: set[str] = set()
+    for run in runs:
+        keys = tuple(run.config)
+        reference = references.get(run.algorithm)
+        if reference is None:
+            references[run.algorithm] = (keys, tuple(run.config.values()))
+        elif keys == reference[0]:  # nearly always, and then the comparison is fast
+            found.update(compress(keys, map(ne, run.config.values(), reference[1])))
+        else:
+            found |= _unequal(dict(zip(*reference, strict=True)), run.config)
+    shared = [
+        {key: text for key, text in zip(*reference, strict=True) if not _is_option(key)}
+        for reference in references.values()
+    ]
+    for other in shared[1:]:
+        found |= _unequal(shared[0], other)
+    return sorted(found)
+
+
+def differing_among(runs: Sequence[ShownRun], keys: Iterable[str]) -> list[str]:
+    """``differing`` of some of the runs whose ``differing`` is ``keys``: no other key can differ among fewer runs."""
+    algorithms = {run.algorithm for run in runs}
+    found = []
+    for key in keys:
+        if _is_option(key):
+            is_found = len({(run.algorithm, run.config.get(key)) for run in runs}) > len(algorithms)
+        else:
+            is_found = len({run.config.get(key) for run in runs}) > 1
+        if is_found:
+            found.append(key)
+    return found
+
+
+def _unequal(one: dict[str, str], other: dict[str, str]) -> set[str]:
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+
+
+def _is_option(key: str) -> bool:
+    return key.startswith("algorithm.") and key != "algorithm.name"
+
+
+def differing_settings(runs: Iterable[ShownRun]) -> list[str]:
+    """The keys of ``differing`` that say which experiment a run is, other than its seed."""
+    return [key for key in differing(runs) if key != "seed" and is_setting(key)]
 
 
 def scenario_text(log: RunRecord) -> str:
@@ -88,9 +171,15 @@ def scenario_text(log: RunRecord) -> str:
 
 def numbers(log: RunRecord, key: str) -> Numbers:
     """A column of the history, NaN where nothing was logged; empty where it is not a column of numbers."""
-    if key not in log.history.column_names or not pa.types.is_primitive(log.history[key].type):
+    place = log.history.schema.get_field_index(key)
+    if place < 0:
         return np.empty(0)
-    return np.asarray(log.history[key].to_numpy(), dtype=np.float64)
+    column = log.history.column(place)
+    if not pa.types.is_primitive(column.type):
+        return np.empty(0)
+    if column.num_chunks == 1 and column.type == pa.float64() and column.null_count == 0:
+        return np.asarray(column.chunk(0).to_numpy(), dtype=np.float64)  # a view; joining chunks would copy
+    return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
 def finite(value: Any) -> float | None:
@@ -123,11 +212,12 @@ def row(run: ShownRun) -> dict[str, Any]:
         "name": visible(log.name),
         "sweep": visible(log.sweep),
         "tags": [visible(tag) for tag in log.tags],
-        "settings": run.settings,
     }
 
 
 def last(values: Numbers) -> float | None:
+    if len(values) and math.isfinite(values[-1]):
+        return float(values[-1])
     known = values[np.isfinite(values)]
     return float(known[-1]) if len(known) else None
 

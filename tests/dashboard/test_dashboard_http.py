@@ -117,6 +117,10 @@ def test_a_run_is_looked_up_never_opened(site: Site, run_id: str) -> None:
         ("lines?from=here", "from=here is not a number"),
         ("tables?value=best", "value=best is not known"),
         ("tables?target=high", "target=high is not a number"),
+        ("select?q=num_ronds%3D1", "no run has a key or figure 'num_ronds'; did you mean"),
+        ("lines?q=seed%3E%3D", "'seed>=' has no value after it"),
+        ("importance?objective=nothing", "no run has a key or figure 'nothing'"),
+        ("importance?q=gradma&objective=top", "importance needs at least 10 runs"),
     ],
 )
 def test_bad_words_get_one_sentence(site: Site, words: str, message: str) -> None:
@@ -162,6 +166,38 @@ def test_lines_of_many_named_runs(site: Site) -> None:
     assert [line["label"] for line in found] == ["FedAvg, seed 0 (fedavg-0)", "GradMA, seed 1 (gradma-1)"]
 
 
+def test_smoothed_lines_come_with_the_raw_ones(site: Site) -> None:
+    (plain,) = site.get("/api/lines?ids=fedavg-0&by=run")["lines"]
+    (smooth,) = site.get("/api/lines?ids=fedavg-0&by=run&smooth=5")["lines"]
+    assert "raw" not in plain
+    assert smooth["raw"] == {"x": plain["x"], "mean": plain["mean"]}
+    assert smooth["mean"][-1] == pytest.approx(sum(plain["mean"][-5:]) / 5, abs=1e-5)
+
+
+def test_a_selection_has_ids_columns_and_what_differs(site: Site) -> None:
+    found = site.get(f"/api/select?q={quote('id=fedavg-*,gradma-*')}&columns=top,num_rounds,no.such")
+    assert sorted(found["ids"]) == ["fedavg-0", "fedavg-1", "gradma-0", "gradma-1"]
+    assert found["differing"] == ["algorithm.name", "seed"]
+    assert found["settings"] == []
+    assert found["columns"]["num_rounds"] == {"values": [20.0], "codes": [0, 0, 0, 0]}
+    assert "no.such" not in found["columns"]
+    top = found["columns"]["top"]
+    assert len(top["codes"]) == 4
+    assert all(0 < top["values"][code] <= 1 for code in top["codes"])
+    assert {"test/accuracy", "train/loss"} <= set(found["figures"])
+    assert site.get("/api/select?q=nosuchword")["ids"] == []
+
+
+def test_a_run_has_the_accuracy_of_its_classes(site: Site) -> None:
+    made = [{**one, "test/class_accuracy": [0.5, 0.25]} for one in rows(rounds=2)]
+    path = write_run(site.root, "classes", status=None, made=made)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write('{"round": 3, "test/cla')  # a row that is being written
+    site.store.look()
+    assert site.get("/api/run?id=classes")["classes"] == [0.5, 0.25]
+    assert site.get("/api/run?id=fedavg-0")["classes"] == []
+
+
 def test_tables_one_and_two(site: Site) -> None:
     ids = "ids=fedavg-0,fedavg-1,gradma-0,gradma-1"
     found = site.get(f"/api/tables?{ids}")
@@ -190,12 +226,20 @@ def test_hostile_text_is_data(site: Site) -> None:
 
 def test_the_page_writes_text_only_as_text() -> None:
     own = [path for path in app.STATIC.glob("*.js") if not path.name.startswith("uplot")]
-    assert len(own) >= 6
+    assert len(own) >= 20
     for path in own:
         text = path.read_text(encoding="utf-8")
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc", text
         )
+
+
+def test_every_module_is_short_and_imported() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in app.STATIC.glob("*.js")}
+    own = {name: text for name, text in texts.items() if not name.startswith("uplot")}
+    assert max(text.count("\n") for text in own.values()) < 350
+    imported = {name for text in own.values() for name in re.findall(r'from "\./(\w+\.js)"', text)}
+    assert imported | {"app.js", "page.js"} == set(own)
 
 
 def test_the_page_asks_no_other_machine() -> None:

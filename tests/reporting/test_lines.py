@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fl_platform.reporting import lines
 from fl_platform.reporting.curves import Curve, average
 from fl_platform.reporting.lines import Chart, make_lines, seed_of, thin, window
-from fl_platform.reporting.shown import ShownRun, row, shown
+from fl_platform.reporting.shown import ShownRun, differing, differing_among, differing_settings, row, shown
 from fl_platform.runs import metrics
 from fl_platform.runs.record import one_row_per_round
 from tests.synthetic_logs import make_log
@@ -96,6 +96,54 @@ def test_a_line_says_what_it_averages_besides_seeds() -> None:
     assert len({line["color"] for line in apart}) == 2
 
 
+def test_a_key_whose_default_is_null_is_not_averaged_in_silence() -> None:
+    made = runs(make_log(seed=0, model__width=None), make_log(seed=1, model__width=16))
+    (line,) = make_lines(made, Chart(by=("algorithm",)))["lines"]
+    assert line["averages"] == ["model.width"]
+    apart = make_lines(made, Chart(by=("algorithm", "model.width")))["lines"]
+    assert [line["label"] for line in apart] == ["model.width=16", "model.width=null"]
+
+
+def test_a_swept_key_differs_though_one_of_its_values_is_the_default() -> None:
+    made = runs(*(make_log(seed=seed, local_lr=rate) for rate in (0.03, 0.1) for seed in range(2)))
+    assert differing(made) == ["local_lr", "seed"]
+    assert differing_settings(made) == ["local_lr"]
+    assert differing(made[:1]) == []
+
+
+def test_where_a_run_was_carried_out_is_no_setting() -> None:
+    made = runs(make_log(output__dir="a", device="cpu"), make_log(output__dir="b", device="cuda"))
+    assert differing(made) == ["device", "output.dir"]
+    assert differing_settings(made) == []
+
+
+def test_options_are_compared_among_runs_of_one_algorithm() -> None:
+    prox, plain, moon = make_log("fedprox", algorithm__mu=0.1), make_log("fedavg"), make_log("moon", algorithm__mu=5)
+    assert differing(runs(prox, plain, moon)) == ["algorithm.name"]
+    other = make_log("moon", algorithm__mu=1)
+    assert differing(runs(prox, plain, moon, other)) == ["algorithm.mu", "algorithm.name"]
+    lacking = make_log("moon")
+    assert differing(runs(moon, lacking)) == ["algorithm.mu"]
+
+
+def test_fewer_runs_differ_in_fewer_keys() -> None:
+    made = runs(
+        *(make_log(name, seed, algorithm__mu=mu) for name in ("moon", "fedprox") for seed in (0, 1) for mu in (1, 5)),
+        make_log("moon", 7, note="x"),
+        make_log("fedavg", 7),
+    )
+    keys = differing(made)
+    for start in range(len(made)):
+        for end in range(start + 1, len(made) + 1):
+            assert differing_among(made[start:end], keys) == differing(made[start:end])
+
+
+def test_a_key_that_only_some_runs_have_differs() -> None:
+    assert differing(runs(make_log(), make_log(note="x"))) == ["note"]
+    assert differing(runs(make_log(note="x"), make_log())) == ["note"]
+    assert differing(runs(make_log("moon"), make_log(note="x"))) == ["algorithm.name", "note"]
+
+
 def test_too_many_lines_are_counted_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "MOST_LINES", 3)
     found = make_lines(runs(*(make_log(seed=seed, rounds=2) for seed in range(5))), Chart(by=("run",)))
@@ -119,7 +167,6 @@ def test_a_row_has_the_figures_of_the_rounds() -> None:
     assert (values["algorithm"], values["seed"], values["round"]) == ("GradMA-W", 3.0, 3.0)
     assert (values["top"], values["accuracy"]) == (0.9, 0.8)
     assert values["forgetting"] == pytest.approx(0.1)
-    assert values["settings"] == {"algorithm.memory_size": "50"}
 
 
 def test_a_log_from_elsewhere_may_hold_anything() -> None:

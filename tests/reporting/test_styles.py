@@ -10,6 +10,7 @@ from fl_platform.paper.methods import METHODS, Group
 from fl_platform.reporting import figures, tables
 from fl_platform.reporting.styles import OWN_STYLES, distinct, method_of, methods_in
 from fl_platform.runs import frames as runs
+from fl_platform.runs.record import RunRecord, merge
 from tests.synthetic_logs import make_log
 
 PLUGIN = '''
@@ -26,8 +27,8 @@ class Halved(Algorithm, name="halved", label="Half-Avg"):
 '''
 
 
-def load(*logs: runs.LoggedRun) -> runs.Runs:
-    return runs.to_frames(runs.merge(logs))
+def load(*logs: RunRecord) -> runs.Runs:
+    return runs.to_frames(merge(logs))
 
 
 def test_a_method_is_called_by_its_label_else_by_its_name() -> None:
