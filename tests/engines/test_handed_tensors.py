@@ -14,7 +14,7 @@ from fl_platform.algorithms.fedavg import FedAvg
 from fl_platform.models.flat import Stack, Vector
 from tests.federations import make_config, synthetic_dataset, train
 
-IMAGES = synthetic_dataset((3, 12, 12))
+IMAGES = synthetic_dataset((3, 16, 16))
 
 
 class Hoarder(FedAvg):
