@@ -18,7 +18,7 @@ from typing import Any
 import lightning as L
 
 from benchmarks.federation import threads, w1_words
-from benchmarks.scaling import WIDE
+from benchmarks.scaling import WIDE, small_words
 from benchmarks.synthetic import width_for
 from fl_platform import qp
 from fl_platform.algorithms import gradma
@@ -30,7 +30,8 @@ from fl_platform.federation.launch import make_trainer, quieten_lightning
 from fl_platform.kernels import compiled_products, perceptron, row_products
 from fl_platform.kernels.recycled import Recycler
 
-GRADMA = ("algorithm.name=gradma", "algorithm.memory_size=100")
+FEDAVG, TWO_THREADS = w1_words(), w1_words("threads=2")
+GRADMA = w1_words("algorithm.name=gradma", "algorithm.memory_size=100")
 
 
 def matrix_products(rows: Any, slots: Any, vector: Any, start: int, stop: int) -> Any:
@@ -42,7 +43,7 @@ class Case:
     """A kernel, the run it serves, and how to do without it: the attribute to replace, and by what."""
 
     name: str
-    words: tuple[str, ...]
+    words: list[str]
     owner: Any
     attribute: str
     plain: Any
@@ -50,19 +51,22 @@ class Case:
 
 CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
-    Case("descend", (), SingleObjective, "descend", lambda *_: None),
-    Case("descend, two threads", ("threads=2",), SingleObjective, "descend", lambda *_: None),
+    Case("descend", FEDAVG, SingleObjective, "descend", lambda *_: None),
+    Case("descend, two threads", TWO_THREADS, SingleObjective, "descend", lambda *_: None),
     Case("TorchScript, gradient", GRADMA, perceptron, "scripted_gradient", perceptron.flat_gradient),
-    Case("TorchScript, descend", (), perceptron, "scripted_descent", perceptron.flat_descent),
-    Case("TorchScript, two threads", ("threads=2",), perceptron, "scripted_descent", perceptron.flat_descent),
+    Case("TorchScript, descend", FEDAVG, perceptron, "scripted_descent", perceptron.flat_descent),
+    Case("TorchScript, two threads", TWO_THREADS, perceptron, "scripted_descent", perceptron.flat_descent),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",
-        (
+        small_words(
+            "data.name=random_small",
+            "num_workers=100",
+            "cohort_size=4",
+            "local_steps=2",
+            "batch_size=8",
             f"model.name={WIDE}",
             f"model.options.width={width_for(10**7)}",
-            "data.name=random_small",
-            "evaluation.every=999",
         ),
         Recycler,
         "empty",
@@ -96,7 +100,7 @@ class InTurns(L.Callback):
 def measure(case: Case, rounds: int, clock: Callable[[], float]) -> tuple[float, float]:
     """Median seconds of a round with the kernel and without."""
     with tempfile.TemporaryDirectory(prefix="fl_platform-bench-") as directory:
-        words = [*w1_words(*case.words), f"num_rounds={2 * rounds + 4}", f"output.dir={directory}"]
+        words = [*case.words, f"num_rounds={2 * rounds + 4}", f"output.dir={directory}"]
         config = experiment.resolve(compose([*words, "tracking.mode=disabled"]))
         watch = InTurns(case, clock)
         with threads(1):

@@ -44,8 +44,9 @@ class SingleObjective(StackedObjective):
             return super().gradient(params, buffers, updates_statistics)
         self.passes += 1
         statistics = buffers.view(-1) if updates_statistics else None
-        gradient, loss = perceptron.gradient(params.view(-1), statistics, self._x[0], self._labels[0])
-        return gradient.view(1, -1), loss.view(1)
+        gradient = self._training.empty("gradient", self._work)
+        loss = perceptron.gradient(params.view(-1), statistics, self._x[0], self._labels[0], into=gradient.view(-1))
+        return gradient, loss.view(1)
 
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
         perceptron = self._training.perceptron
@@ -54,7 +55,12 @@ class SingleObjective(StackedObjective):
         batches, labels = zip(*(self._batch(step) for step in range(len(self._batches))), strict=True)
         self.passes += len(batches)
         losses = perceptron.descend(
-            params.view(-1), buffers.view(-1), [x[0] for x in batches], [y[0] for y in labels], rate
+            params.view(-1),
+            buffers.view(-1),
+            [x[0] for x in batches],
+            [y[0] for y in labels],
+            rate,
+            scratch=self._training.empty("gradient", self._work).view(-1),
         )
         return losses.unsqueeze(1)
 

@@ -62,7 +62,8 @@ class StackedObjective(Objective):
         loss = self._training.algorithm.local_loss(self._view(output))
         gradients = torch.autograd.grad(loss.sum(), leaves)
         self.passes += 1
-        return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1), loss.detach()
+        stack = self._training.empty("gradient", self._work)
+        return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=stack), loss.detach()
 
     def gradient_at(self, params: Stack | Vector) -> Stack:
         return self.gradient(params, self._work.global_buffers, updates_statistics=False)[0]

@@ -157,6 +157,7 @@ class LocalTraining:
         self.images, self.streams = images, streams
         self.local_lr, self.local_steps, self.seed = local_lr, local_steps, seed
         self._perceptron = Perceptron.of(network) if images.device.type == "cpu" else None  # gains measured there
+        self._memory = Recycler()
 
     @property
     def perceptron(self) -> Perceptron | None:
@@ -167,7 +168,7 @@ class LocalTraining:
         """Train the workers and write what they end with into ``rows`` of the result; returns recorded figures."""
         records = Records()
         objective = self._objective(self, work, work.plan, "step")
-        params = work.global_params.repeat(len(work.workers), 1)
+        params = self.empty("params", work).copy_(work.global_params)
         buffers = work.buffers.expand(len(work.workers), -1).clone()
         losses = None
         if has_default(self.algorithm, "local_loss", "local_direction"):
@@ -204,7 +205,8 @@ class LocalTraining:
                 record=records.record,
             )
             direction = self.algorithm.local_direction(step)
-            previous, params = params, torch.sub(params, direction, alpha=self.local_lr)
+            following = torch.sub(params, direction, alpha=self.local_lr, out=self.empty("params", work))
+            previous, params = params, following
             losses.append(loss)
         return params, torch.stack(losses)
 
@@ -222,6 +224,10 @@ class LocalTraining:
         )
         for name, stack in self.algorithm.finish_local(run).items():
             result.outcome[name][rows] = stack
+
+    def empty(self, name: str, work: LocalWork) -> Stack:
+        """An uninitialised vector of parameters per worker, in memory that nobody holds."""
+        return self._memory.empty(name, (len(work.workers), work.global_params.numel()), work.global_params)
 
     def keys(self, plan: BatchPlan, work: LocalWork, purpose: str) -> Tensor:
         """(steps, S) keys of the plan's batches, on the device."""

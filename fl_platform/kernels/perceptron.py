@@ -132,9 +132,9 @@ def flat_descent(
     batches: list[Tensor],
     labels: list[Tensor],
     rate: float,
+    gradient: Tensor,
 ) -> Tensor:
     """What ``Perceptron.descend`` runs."""
-    gradient = torch.empty_like(params)
     weights, into, statistics = views(params, cuts[0]), views(gradient, cuts[0]), views(buffers, cuts[1])
     losses: list[Tensor] = []
     for x, y in zip(batches, labels):  # noqa: B905 - unknown to TorchScript
@@ -206,16 +206,26 @@ class Perceptron:
         is_chain = layers and layers[0].kind == layers[-1].kind == "linear"
         return Perceptron(layers, network) if is_chain else None
 
-    def gradient(self, params: Vector, buffers: Vector | None, x: Tensor, labels: Tensor) -> tuple[Vector, Tensor]:
-        """The gradient of a batch's mean loss in training mode, and the loss; updates running statistics, if given."""
-        gradient = torch.empty_like(params)  # an ordinary tensor: algorithms may use it with autograd
+    def gradient(self, params: Vector, buffers: Vector | None, x: Tensor, labels: Tensor, into: Vector) -> Tensor:
+        """Write the gradient of a batch's mean loss in training mode; returns the loss.
+
+        Running statistics, if given, are updated.
+        """
         with torch.inference_mode():  # a microsecond per operation less than no_grad
-            loss = scripted_gradient(self._layers, self._cuts, params, buffers, x, labels, gradient)
-        return gradient, loss
+            return scripted_gradient(self._layers, self._cuts, params, buffers, x, labels, into)
 
     def descend(
-        self, params: Vector, buffers: Vector, batches: list[Tensor], labels: list[Tensor], rate: float
+        self,
+        params: Vector,
+        buffers: Vector,
+        batches: list[Tensor],
+        labels: list[Tensor],
+        rate: float,
+        scratch: Vector,
     ) -> Tensor:
-        """Take a step of SGD per batch, writing parameters and running statistics in place; returns the losses."""
+        """Take a step of SGD per batch, writing parameters and running statistics in place; returns the losses.
+
+        ``scratch`` is memory for a gradient.
+        """
         with torch.inference_mode():
-            return scripted_descent(self._layers, self._cuts, params, buffers, batches, labels, rate)
+            return scripted_descent(self._layers, self._cuts, params, buffers, batches, labels, rate, scratch)

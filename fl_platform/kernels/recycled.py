@@ -1,7 +1,6 @@
-"""Memory that is used again once nobody holds it. Its plain twin is ``Tensor.new_empty``.
+"""Large blocks of memory that are used again once nobody holds them. Its plain twin is ``Tensor.new_empty``.
 
-The operating system clears fresh memory page by page, which for the updates of a cohort on ten million parameters takes
-a good part of the round.
+The C library returns large blocks to the operating system, which clears their pages when they are used next.
 """
 
 import math
@@ -14,22 +13,34 @@ from torch import Tensor
 
 Memory = np.ndarray[Any, np.dtype[Any]]
 
+LARGE = 1 << 21
+"""Bytes from which a block is worth keeping; smaller ones stay in the C library's own lists."""
+KEPT = 3
+"""Free blocks per name: the parameters of a step, of the one before and of the next."""
+
 
 class Recycler:
-    """Hands out uninitialised tensors by name; at most one free block of memory per name is kept."""
+    """Hands out uninitialised tensors by name, and keeps a few free blocks of memory for each."""
 
     def __init__(self) -> None:
-        self._free: dict[str, Memory] = {}
+        self._free: dict[str, list[Memory]] = {}
 
     def empty(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """``like.new_empty(shape)``, in the memory of an earlier tensor of this name if that tensor, its views and the
         arrays made of it are all gone."""
-        if like.device.type != "cpu":  # the allocators of accelerators do the same themselves
-            return like.new_empty(shape)
         size = math.prod(shape)
-        memory = self._free.pop(name, None)
+        if like.device.type != "cpu" or size * like.element_size() < LARGE:  # accelerators' allocators do this already
+            return like.new_empty(shape)
+        free = self._free.setdefault(name, [])
+        memory = free.pop() if free else None
         if memory is None or memory.size < size:
             memory = like.new_empty(size).numpy()
         lease = memory[:size]  # an object of its own, held by the storage of the tensor below
-        weakref.finalize(lease, self._free.__setitem__, name, memory).atexit = False
+        weakref.finalize(lease, release, free, memory).atexit = False
         return torch.from_numpy(lease).view(shape)
+
+
+def release(free: list[Memory], memory: Memory) -> None:
+    """Called when the last tensor that uses the memory is gone."""
+    if len(free) < KEPT:
+        free.append(memory)

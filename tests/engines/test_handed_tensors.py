@@ -11,10 +11,18 @@ import torch
 from fl_platform.algorithms import base
 from fl_platform.algorithms.base import Start
 from fl_platform.algorithms.fedavg import FedAvg
+from fl_platform.kernels import recycled
 from fl_platform.models.flat import Stack, Vector
 from tests.federations import make_config, synthetic_dataset, train
 
-IMAGES = synthetic_dataset((3, 12, 12))
+
+@pytest.fixture(autouse=True)
+def everything_is_large(monkeypatch):
+    """The memory of small tensors is recycled too."""
+    monkeypatch.setattr(recycled, "LARGE", 1)
+
+
+IMAGES = synthetic_dataset((3, 16, 16))
 
 
 class Hoarder(FedAvg):

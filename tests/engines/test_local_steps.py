@@ -22,9 +22,9 @@ def descents(monkeypatch):
     """How many batches each call of ``Perceptron.descend`` was given."""
     seen, descend = [], Perceptron.descend
 
-    def counting(kernel, params, buffers, batches, *others):
+    def counting(kernel, params, buffers, batches, *others, **named):
         seen.append(len(batches))
-        return descend(kernel, params, buffers, batches, *others)
+        return descend(kernel, params, buffers, batches, *others, **named)
 
     monkeypatch.setattr(Perceptron, "descend", counting)
     return seen
