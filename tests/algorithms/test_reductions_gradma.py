@@ -1,5 +1,6 @@
 """The GradMA family: what it reduces to, and what its projections promise (R11-R13, R16-R18)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ def test_gradma_s_without_memory_is_fedavgm():
 def test_gradma_without_memory_is_gradma_w_under_slow_momentum():
     """R11."""
 
+    @dataclass(eq=False)
     class Composed(SlowMomentum, ProjectedWorker):
         """GradMA-W's workers, FedAvgM's server."""
 

@@ -81,7 +81,9 @@ def test_hyper_parameters_survive_words_config_and_checkpoint(name, tmp_path):
     words = [f"algorithm.name={name}"]
     for field_name, field in walk(kind):
         changed = field.metadata["choices"][-1] if field.metadata.get("choices") else default_of(field)
-        if isinstance(changed, float):
+        if field.metadata.get("is_device"):
+            changed = "cpu"
+        elif isinstance(changed, float):
             changed = changed / 2
         words.append(f"algorithm.{field_name}={5 if field_name == 'memory_size' else changed}")
     config = make_config(*words)

@@ -82,7 +82,7 @@ def test_unknown_names_are_refused_with_a_suggestion():
 def test_an_outsider_registers_once(outsider):
     assert "squares" in datasets.names()
     assert len(datasets.load("squares")[0]) == 2
-    with pytest.raises(UserError, match="'squares' is registered twice"):
+    with pytest.raises(UserError, match=r"data\.name=squares is registered already; choose another name"):
         datasets.register(outsider)
 
 

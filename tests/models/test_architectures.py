@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from fl_platform import models
+from fl_platform.config.registry import MODELS
 from fl_platform.errors import UserError
 from fl_platform.models.layers import BatchNorm
 from fl_platform.models.network import Network
@@ -103,6 +104,6 @@ def test_what_does_not_apply_is_refused():
 
 
 def test_a_name_is_registered_once():
-    with pytest.raises(ValueError, match="a model named 'mlp' is registered already"):
+    with pytest.raises(ValueError, match=r"model\.name=mlp is registered already"):
         models.architecture("mlp", "another")(lambda shape, num_classes, norm, width: nn.Sequential())
-    assert {"mlp", "lenet5", "vgg11", "resnet20"} <= models.names().keys()
+    assert {"mlp", "lenet5", "vgg11", "resnet20"} <= set(MODELS.names())
