@@ -139,7 +139,7 @@ class ProjectedServer(SlowMomentum):
 
     memory_decay: float = option(0.5, "beta_2", at_least=0, below=1, grid=(0.1, 0.5, 0.9))
     memory_size: int = option(100, "m: slots of the gradient memory; 0 is FedAvgM", at_least=0)
-    memory_policy: str = option("least_frequent", "which slot makes room; see `list policies`")
+    memory_policy: str = option("least_frequent", "which slot is overwritten; see `list policies`")
     memory_device: str | None = option(
         None, "where the gradient memory lives; null: the training device", is_device=True, identity=False
     )

@@ -12,8 +12,9 @@ from fl_platform.config.schema import Config
 from fl_platform.errors import UserError
 
 
-def main(words: list[str]) -> int:
-    args = parse_run(words)
+def main(arguments: list[str]) -> int:
+    """Run the command with these arguments; returns its exit code."""
+    args = parse_run(arguments)
     spec, checkpoint = (spec_of(args), None) if args.resume is None else resumed(args, args.resume)
 
     from fl_platform.federation.launch import Result, is_first_rank, launch, say
@@ -50,8 +51,8 @@ def main(words: list[str]) -> int:
 
 
 def resume_command(spec: RunSpec) -> str:
-    words = ["python", "-m", "fl_platform", "run", "--resume", spec.run_id, f"output.dir={spec.output}"]
-    return shlex.join(words)
+    command = ["python", "-m", "fl_platform", "run", "--resume", spec.run_id, f"output.dir={spec.output}"]
+    return shlex.join(command)
 
 
 def resumed(args: RunArguments, target: str) -> tuple[RunSpec, Path]:

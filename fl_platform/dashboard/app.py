@@ -88,9 +88,9 @@ def _endpoint(answer: Callable[[dict[str, str]], dict[str, Any]]) -> Callable[[R
     return respond
 
 
-def _answer(answer: Callable[[dict[str, str]], dict[str, Any]], words: dict[str, str]) -> tuple[int, bytes]:
+def _answer(answer: Callable[[dict[str, str]], dict[str, Any]], query: dict[str, str]) -> tuple[int, bytes]:
     try:
-        return 200, _json(answer(words))
+        return 200, _json(answer(query))
     except UserError as error:
         return 400, _json({"error": str(error)})
 

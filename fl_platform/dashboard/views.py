@@ -51,10 +51,10 @@ class Views:
         self._tables: tuple[object, dict[str, Any]] | None = None
         self._one_at_a_time = threading.Lock()  # tables and forests are dear: a second request waits for the first
 
-    def overview(self, words: dict[str, str]) -> dict[str, Any]:
+    def overview(self, query: dict[str, str]) -> dict[str, Any]:
         """Sweeps, and the runs that changed since the version the browser has; all of them when one was lost."""
         state = self.store.state
-        since = _whole(words, "since", 0)
+        since = _whole(query, "since", 0)
         is_full = since < max(state.complete_since, 1) or since > state.version
         changed = [run_id for run_id, version in state.versions.items() if is_full or version > since]
         return {
@@ -75,12 +75,12 @@ class Views:
             kept = self._rows[run_id] = (run, row(run))
         return kept[1]
 
-    def select(self, words: dict[str, str]) -> dict[str, Any]:
+    def select(self, query: dict[str, str]) -> dict[str, Any]:
         """What the filter leaves: ids, the keys that differ, and the asked columns, one value per id."""
-        chosen = self._chosen(words)
+        chosen = self._chosen(query)
         catalogue, runs, keys = chosen.catalogue, chosen.runs, chosen.differing
         settings = [key for key in keys if key not in OWN_COLUMNS and is_setting(key)]
-        names = dict.fromkeys([*settings, *_listed(words, "columns")])
+        names = dict.fromkeys([*settings, *_listed(query, "columns")])
         if len(names) > MOST_COLUMNS:
             names = dict.fromkeys(list(names)[:MOST_COLUMNS])
         columns = {}
@@ -98,21 +98,21 @@ class Views:
             "columns": columns,
         }
 
-    def lines(self, words: dict[str, str]) -> dict[str, Any]:
+    def lines(self, query: dict[str, str]) -> dict[str, Any]:
         """One chart; lines that are smoothed come with what they are made of."""
-        axis = words.get("axis", "rounds")
+        axis = query.get("axis", "rounds")
         if axis not in AXES:
             raise unknown_name("axis", axis, AXES)
         chart = Chart(
-            metric=words.get("metric", metrics.TEST_ACCURACY),
-            by=tuple(word for word in words.get("by", "algorithm,scenario").split(",") if word),
+            metric=query.get("metric", metrics.TEST_ACCURACY),
+            by=tuple(key for key in query.get("by", "algorithm,scenario").split(",") if key),
             axis=axis,
-            points=min(_whole(words, "points", 300), MOST_POINTS),
-            smooth=_whole(words, "smooth", 1),
-            start=_number(words, "from", float("-inf")),
-            end=_number(words, "to", float("inf")),
+            points=min(_whole(query, "points", 300), MOST_POINTS),
+            smooth=_whole(query, "smooth", 1),
+            start=_number(query, "from", float("-inf")),
+            end=_number(query, "to", float("inf")),
         )
-        runs = self._chosen(words).runs
+        runs = self._chosen(query).runs
         made = make_lines(runs, chart)
         if chart.smooth > 1:
             raw = make_lines(runs, dataclasses.replace(chart, smooth=1))["lines"]
@@ -120,40 +120,40 @@ class Views:
                 line["raw"] = {"x": own["x"], "mean": own["mean"]}
         return made
 
-    def metrics(self, words: dict[str, str]) -> dict[str, Any]:
+    def metrics(self, query: dict[str, str]) -> dict[str, Any]:
         """What can be drawn, and what runs can be grouped by."""
-        chosen = self._chosen(words)
+        chosen = self._chosen(query)
         names = {name for shape in {run.metrics for run in chosen.runs} for name in shape} - {metrics.ROUND}
         return {"metrics": sorted(map(visible, names)), "keys": list(map(visible, chosen.differing))}
 
-    def importance(self, words: dict[str, str]) -> dict[str, Any]:
+    def importance(self, query: dict[str, str]) -> dict[str, Any]:
         """How much the objective depends on each setting, the seed included: it shows how large chance is."""
-        chosen = self._chosen(words)
+        chosen = self._chosen(query)
         catalogue, runs = chosen.catalogue, chosen.runs
-        objective = catalogue.resolve(words.get("objective", metrics.TOP_ACCURACY))
+        objective = catalogue.resolve(query.get("objective", metrics.TOP_ACCURACY))
         names = [key for key in chosen.differing if is_setting(key)]
         columns = [catalogue.column(name, runs) for name in names]
         values = [value if isinstance(value, float) else None for value in catalogue.column(objective, runs)]
         with self._one_at_a_time:
             return importances([visible(name) for name in names], columns, values)
 
-    def tables(self, words: dict[str, str]) -> dict[str, Any]:
+    def tables(self, query: dict[str, str]) -> dict[str, Any]:
         """Tables 1 and 2 of the chosen runs; made again only when a run has ended since."""
-        value, unit = words.get("value", "top_accuracy"), words.get("unit", "rounds")
-        target = _number(words, "target", None)
+        value, unit = query.get("value", "top_accuracy"), query.get("unit", "rounds")
+        target = _number(query, "target", None)
         if value not in MEASURES:
             raise unknown_name("value", value, MEASURES)
         with self._one_at_a_time:
-            runs = self._chosen(words).runs
+            runs = self._chosen(query).runs
             key = (value, unit, target, frozenset((run.log.run_id, run.log.status) for run in runs))
             if self._tables is None or self._tables[0] != key:
                 self._tables = (key, _tables(runs, value, unit, target))
             return self._tables[1]
 
-    def run(self, words: dict[str, str]) -> dict[str, Any]:
+    def run(self, query: dict[str, str]) -> dict[str, Any]:
         """One run: everything it says about itself, and the end of what it printed."""
         state = self.store.state
-        found = _one(state, words)
+        found = _one(state, query)
         trial = state.trial(found.log.run_id)
         values = {
             **self._row(found.log.run_id, found),
@@ -165,13 +165,13 @@ class Views:
             values |= {"trial": trial.number, "log": log_tail(trial.log)}
         return values
 
-    def partition(self, words: dict[str, str]) -> dict[str, Any]:
+    def partition(self, query: dict[str, str]) -> dict[str, Any]:
         """Samples by worker and class of a run's data, where the data set is on this machine."""
-        return class_counts(_one(self.store.state, words).log.config)
+        return class_counts(_one(self.store.state, query).log.config)
 
-    def _chosen(self, words: dict[str, str]) -> "Chosen":
+    def _chosen(self, query: dict[str, str]) -> "Chosen":
         """The runs named by ``ids`` that the filter ``q`` leaves; names of runs that are gone are passed over."""
-        text = words.get("q", "").strip()
+        text = query.get("q", "").strip()
         with self._selecting:
             state = self.store.state
             if self._catalogue.state is not state:
@@ -184,8 +184,8 @@ class Views:
                 if len(self._selections) >= _KEPT_SELECTIONS:
                     self._selections.pop(next(iter(self._selections)))
                 self._selections[text] = chosen
-        if "ids" in words:
-            named = dict.fromkeys(words["ids"].split(","))
+        if "ids" in query:
+            named = dict.fromkeys(query["ids"].split(","))
             return Chosen(catalogue, [run for run in chosen.runs if run.log.run_id in named])
         return chosen
 
@@ -202,12 +202,12 @@ class Chosen:
         return differing_among(self.runs, self.catalogue.differing)
 
 
-def _listed(words: dict[str, str], name: str) -> list[str]:
-    return [word for word in words.get(name, "").split(",") if word]
+def _listed(query: dict[str, str], name: str) -> list[str]:
+    return [part for part in query.get(name, "").split(",") if part]
 
 
-def _one(state: State, words: dict[str, str]) -> ShownRun:
-    run_id = words.get("id", "")
+def _one(state: State, query: dict[str, str]) -> ShownRun:
+    run_id = query.get("id", "")
     if run_id not in state.runs:
         raise UserError(f"id={visible(run_id)} is no run that is known here")
     return state.runs[run_id]
@@ -243,15 +243,15 @@ def log_tail(path: Path) -> str | None:
     return "\n".join(visible(line) for line in text.replace("\r", "\n").split("\n"))
 
 
-def _whole(words: dict[str, str], name: str, default: int) -> int:
-    text = words.get(name, str(default))
+def _whole(query: dict[str, str], name: str, default: int) -> int:
+    text = query.get(name, str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise UserError(f"{name}={visible(text)} is not allowed; it must be a whole number >= 0")
     return int(text)
 
 
-def _number(words: dict[str, str], name: str, default: Any) -> Any:
-    text = words.get(name, "")
+def _number(query: dict[str, str], name: str, default: Any) -> Any:
+    text = query.get(name, "")
     if not text:
         return default
     try:

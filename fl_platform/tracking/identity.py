@@ -64,9 +64,9 @@ def git_state() -> dict[str, Any]:
     if not (root / ".git").exists():
         return {"commit": None, "dirty": None}
 
-    def git(*words: str) -> str:
+    def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
         ).stdout.strip()
 
     try:
