@@ -25,11 +25,10 @@ setup: $(VENV)/setup.stamp ## create .venv with the exact packages of a run; don
 demo: setup ## a small federated comparison, offline, with its report
 	$(BIN)/python -m fl_platform demo
 
-test: $(VENV)/dev.stamp ## lint, then every test: what CI runs; says how long it took
-	@start=$$(date +%s); \
-	$(MAKE) --no-print-directory lint && $(BIN)/python -m pytest -n 2 --dist worksteal \
-		&& $(BIN)/python -m pytest -n 2 tests/device; \
-	code=$$?; seconds=$$(( $$(date +%s) - start )); \
+test: START := $(shell date +%s)
+test: lint ## lint, then every test: what CI runs; says how long it took
+	@$(BIN)/python -m pytest -n 2 --dist worksteal && $(BIN)/python -m pytest -n 2 tests/device; code=$$?; \
+	seconds=$$(( $$(date +%s) - $(START) )); \
 	printf 'make test took %d min %02d s\n' $$(( seconds / 60 )) $$(( seconds % 60 )); exit $$code
 
 torture: $(VENV)/dev.stamp ## kills, full disks, broken files, hostile input, many times; minutes (docs/reliability.md)
