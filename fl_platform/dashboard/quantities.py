@@ -12,6 +12,8 @@ from fl_platform.dashboard.store import State
 from fl_platform.errors import UserError, did_you_mean, visible
 from fl_platform.reporting.shown import ShownRun, differing
 from fl_platform.runs import metrics
+from fl_platform.runs.status import RunStatus
+from fl_platform.sweeps.states import TrialState
 
 Values = tuple[Any, ...]
 Getter = Callable[[ShownRun], Values]
@@ -98,11 +100,13 @@ class Catalogue:
         return lambda run: _known(run.figure(name))
 
     def _of_trial(self, run: ShownRun, name: str) -> Values:
-        """``end`` says how a trial ended in the words of its ledger: one that early termination ended is `stopped`."""
+        """``end`` is how a trial ended according to its ledger: one that early termination ended is `stopped`."""
         trial = self.state.trial(run.log.run_id)
         if trial is None:
             return () if name == "trial" else (run.log.status,)
-        return (trial.number if name == "trial" else {"started": "running"}.get(trial.state, trial.state),)
+        if name == "trial":
+            return (trial.number,)
+        return (RunStatus.RUNNING if trial.state is TrialState.STARTED else trial.state,)
 
     def column(self, name: str, runs: Iterable[ShownRun]) -> list[Any]:
         """One plain value per run, None where it has none; numbers where the text of a configuration is one."""

@@ -24,7 +24,7 @@ class TrialOfRun:
     number: int
     status: RunStatus
     log: Path
-    state: str = ""
+    state: TrialState
 
 
 @dataclass(frozen=True)
