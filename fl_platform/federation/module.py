@@ -118,7 +118,7 @@ class FederatedModule(L.LightningModule):
         network = self.network if index == 0 else Network(copy.deepcopy(self.network.module))
         return LocalTraining(
             ENGINES[engine],
-            network,
+            network.to(self.train_images.device),
             self.algorithm,
             self.train_images,
             self.streams,

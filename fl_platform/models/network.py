@@ -45,6 +45,11 @@ class Network:
     def buffers(self) -> Layout:
         return self._binding.buffers
 
+    def to(self, device: torch.device) -> "Network":
+        """Move the integer and boolean buffers; weights and running statistics are arguments. Returns itself."""
+        self._binding.move_constants(device)
+        return self
+
     def single(self, weights: Weights, buffers: Vector, x: Tensor, forward_pass: Pass, first: int = 0) -> Output:
         """One worker: weights one tensor each, buffers (b,), x (B, ...); starts at block ``first``."""
         self._binding.bind(weights, self.buffers.views(buffers))
@@ -85,6 +90,7 @@ class Network:
 
     def export(self, params: Vector, buffers: Vector) -> nn.Module:
         """The module with these values in ordinary parameters and buffers, for use outside the platform."""
+        self.to(params.device)
         self._binding.bind(
             [nn.Parameter(view.detach().clone()) for view in self.parameters.views(params)],
             [view.detach().clone() for view in self.buffers.views(buffers)],
