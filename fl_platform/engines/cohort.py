@@ -63,8 +63,4 @@ def gather(result: LocalResult, ranks: Ranks) -> None:
     """Every rank's rows on every rank."""
     for stack in result.stacks:
         ranks.exchange(stack)
-    records = Records()
-    for found in ranks.collect(result.records):
-        assert isinstance(found, Records)
-        records.extend(found)
-    result.records = records
+    result.records = result.records.of_all(ranks)

@@ -29,7 +29,7 @@ from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalTraining
 from fl_platform.errors import UserError
 from fl_platform.federation.pool import WorkerPool
-from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round
+from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
 from fl_platform.models.network import Network
@@ -68,7 +68,7 @@ class FederatedModule(L.LightningModule):
 
     @property
     def ranks(self) -> Ranks:
-        return Ranks(self.trainer.global_rank, self.trainer.world_size)
+        return Ranks(self.trainer.global_rank, self.trainer.world_size, self.trainer.strategy.root_device)
 
     def federation(self, device: torch.device) -> Federation:
         return Federation(
@@ -99,6 +99,13 @@ class FederatedModule(L.LightningModule):
         self.threads = TrainingPool(
             [self._local_training(engine, index) for index in range(self.config.threads if is_loop else 1)]
         )
+        # Lightning moves the module after this
+        initial = Model(
+            *(
+                v.to(device, self.global_params.dtype)
+                for v in (self.network.initial_params, self.network.initial_buffers)
+            )
+        )
         self.server = Server(
             config=self.config,
             algorithm=self.algorithm,
@@ -108,9 +115,8 @@ class FederatedModule(L.LightningModule):
             states=self.states,
             threads=self.threads,
             chunk=1 if engine == "loop" else self.config.cohort_chunk,
-            initial=Model(
-                *(v.to(self.global_params) for v in (self.network.initial_params, self.network.initial_buffers))
-            ),
+            size_table=size_table(self.sizes, initial.params),
+            initial=initial,
             ranks=self.ranks,
         )
 

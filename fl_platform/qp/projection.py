@@ -17,6 +17,7 @@ Segments = Sequence[tuple[int, int]]
 CHUNK_ELEMENTS = 1 << 24
 """Elements converted to float64 at a time: few launches, and memory that does not grow with the model."""
 
+
 @dataclass(frozen=True, kw_only=True)
 class Projection(Solution):
     """Projected vectors, shaped like the input, and their solution per problem: (..., L) for L segments."""
