@@ -172,7 +172,11 @@ class Config:
     state: StateConfig = group(StateConfig, "per-worker state")
     faults: FaultsConfig = group(FaultsConfig, "faulty workers")
     evaluation: EvaluationConfig = group(EvaluationConfig, "evaluation of the global model")
-    precision: str = option("float32", "arithmetic of training and aggregation", choices=("float32", "float64"))
+    precision: str = option(
+        "float32",
+        "arithmetic of training and aggregation; bf16-mixed: float32 with the networks' products in bfloat16",
+        choices=("float32", "float64", "bf16-mixed"),
+    )
     device: str = option("auto", "auto | cpu | cuda | cuda:K", identity=False)
     threads: int = option(
         1,

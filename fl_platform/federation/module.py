@@ -32,7 +32,7 @@ from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
-from fl_platform.models.network import Network
+from fl_platform.models.network import PRECISIONS, Network
 from fl_platform.runs import metrics
 
 
@@ -61,7 +61,7 @@ class FederatedModule(L.LightningModule):
         self.pool = WorkerPool(config.num_workers, config.cohort_size, config.availability, config.seed)
         self.scoreboard = Scoreboard(list(config.evaluation.targets or []))
         self.history: list[dict[str, Any]] = []
-        dtype = getattr(torch, config.precision)
+        dtype = PRECISIONS[config.precision].dtype
         self.register_buffer("global_params", network.initial_params.to(dtype, copy=True))
         self.register_buffer("global_buffers", network.initial_buffers.to(dtype, copy=True))
         self.row: dict[str, Any] = {}  # of this round
@@ -121,7 +121,7 @@ class FederatedModule(L.LightningModule):
         )
 
     def _local_training(self, engine: str, index: int) -> LocalTraining:
-        network = self.network if index == 0 else Network(copy.deepcopy(self.network.module))
+        network = self.network if index == 0 else Network(copy.deepcopy(self.network.module), self.network.autocast)
         return LocalTraining(
             ENGINES[engine],
             network.to(self.train_images.device),

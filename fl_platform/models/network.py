@@ -1,13 +1,29 @@
 """A network as a function of flat parameters, for one worker or for a stack of workers."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fl_platform.models.flat import Binding, Layout, Stack, Vector
 from fl_platform.models.layers import Features, Pass, running
+
+
+class Precision(NamedTuple):
+    """The arithmetic of a run (key ``precision``): of everything, and of the layers' own products if that differs."""
+
+    dtype: torch.dtype  # parameters, updates, statistics, Gram matrices and averages
+    autocast: torch.dtype | None = None  # what torch.autocast turns products and convolutions of a forward pass into
+
+
+PRECISIONS = {
+    "float32": Precision(torch.float32),
+    "float64": Precision(torch.float64),
+    "bf16-mixed": Precision(torch.float32, torch.bfloat16),
+}
 
 Weights = list[Tensor]  # one tensor per parameter, with a leading stack dimension or without
 
@@ -28,8 +44,8 @@ class Network:
     with batches padded to one length. A parameter argument without a stack dimension is shared by all workers.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, autocast: torch.dtype | None = None) -> None:
+        self.module, self.autocast = module, autocast
         self.blocks: list[nn.Module] = list(module) if isinstance(module, nn.Sequential) else [module]
         if not any(isinstance(child, Features) for child in module.modules()):
             tap_last_linear(module)
@@ -54,12 +70,21 @@ class Network:
         """One worker: weights one tensor each, buffers (b,), x (B, ...); starts at block ``first``."""
         self._binding.bind(weights, self.buffers.views(buffers))
         activations = []
-        with running(forward_pass):
+        with running(forward_pass), self._arithmetic(x.device):
             for block in self._calls[first:]:
                 for layer in block:
                     x = layer(x)
                 activations.append(x)
-        return Output(x, forward_pass.features, activations)
+        if self.autocast is None:
+            return Output(x, forward_pass.features, activations)
+        features, dtype = forward_pass.features, buffers.dtype
+        return Output(x.to(dtype), None if features is None else features.to(dtype), activations)
+
+    def _arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
+        """A forward pass in ``autocast``; weights are used once a pass, so no converted copy is kept for another."""
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(device.type, self.autocast, cache_enabled=False)
 
     def stacked(
         self,
