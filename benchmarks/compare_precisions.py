@@ -1,7 +1,7 @@
 """``precision=bf16-mixed`` beside float32: CPU time of whole rounds, both in turn within one process, and accuracy.
 
 python -m benchmarks.compare_precisions [--rounds 5] [key=value ...]                # W2's shapes
-python -m benchmarks.compare_precisions --accuracy [--algorithms gradma ...] data.name=digits num_rounds=50
+python -m benchmarks.compare_precisions --accuracy [--algorithms fedavg,gradma] data.name=digits num_rounds=50
 """
 
 import argparse
@@ -61,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--accuracy", action="store_true", help="final accuracy over three seeds instead of time")
-    parser.add_argument("--algorithms", nargs="+", default=base.names())
+    parser.add_argument("--algorithms", default=",".join(base.names()), help="names, with commas")
     args, words = parser.parse_known_args()
     torch.set_num_threads(1)
     quieten_lightning()
@@ -70,7 +70,7 @@ def main() -> None:
         for name, wide, narrow in round_times(words, args.rounds):
             print(f"{name:10} float32 {wide:.3f} s  bf16-mixed {narrow:.3f} s  float32/bf16-mixed {wide / narrow:.2f}")
         return
-    for algorithm in args.algorithms:
+    for algorithm in args.algorithms.split(","):
         columns = [accuracies([*words, f"algorithm.name={algorithm}"], precision) for precision in PRECISIONS]
         cells = [f"{100 * mean(found):.2f} ({100 * min(found):.2f} to {100 * max(found):.2f})" for found in columns]
         print(f"| {algorithm} | {' | '.join(cells)} |", flush=True)

@@ -177,6 +177,11 @@ class Config:
         "arithmetic of training and aggregation; bf16-mixed: float32 with the networks' products in bfloat16",
         choices=("float32", "float64", "bf16-mixed"),
     )
+    tf32: bool = option(
+        False,
+        "on CUDA, the networks' products and convolutions in TensorFloat-32; all else keeps full precision",
+        when=("tf32", True),  # so that run ids without it stay as they are
+    )
     device: str = option("auto", "auto | cpu | cuda | cuda:K", identity=False)
     threads: int = option(
         1,

@@ -13,7 +13,7 @@ from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.ranks import Ranks
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import Pass
-from fl_platform.models.network import Network
+from fl_platform.models.network import Network, allowing_tf32
 
 PIXELS = 800_000
 """Numbers per forward pass on a CPU: the activations of the paper's networks stay in its cache."""
@@ -59,7 +59,8 @@ def evaluate(
         with torch.no_grad():  # known to this thread only
             return network.single(weights, buffers, chunk, Pass(train=False)).logits
 
-    logits = torch.cat(threads.map(forward, torch.split(pixels, batch_of(pixels))))
+    with allowing_tf32(network.allows_tf32):
+        logits = torch.cat(threads.map(forward, torch.split(pixels, batch_of(pixels))))
     is_hit = (logits.argmax(1) == labels).double()
     figures = torch.zeros(1 + 2 * num_classes, dtype=torch.float64, device=logits.device)
     figures[0] = F.cross_entropy(logits, labels, reduction="sum")

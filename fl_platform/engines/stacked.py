@@ -9,7 +9,7 @@ from torch import Tensor
 from fl_platform.algorithms.base import LocalBatch
 from fl_platform.engines.training import LoadedPlan, LocalTraining, LocalWork, Objective
 from fl_platform.models.flat import Stack, Vector
-from fl_platform.models.network import Output, Weights
+from fl_platform.models.network import Output, Weights, allowing_tf32
 
 PASS_STRIDE = 0x1000000000000001  # sets the passes of one step apart in both halves of their dropout keys
 
@@ -46,9 +46,10 @@ class StackedObjective(Objective):
         views = self._network.parameters.views(self.own(params.expand(size, -1)))
         leaves = [view.detach().requires_grad_() for view in views]
         keys = self._next_keys()
-        output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
-        loss = self._training.algorithm.local_loss(self._view(output))
-        gradients = torch.autograd.grad(loss.sum(), leaves)
+        with allowing_tf32(self._network.allows_tf32):
+            output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
+            loss = self._training.algorithm.local_loss(self._view(output))
+            gradients = torch.autograd.grad(loss.sum(), leaves)
         self.passes += 1
         return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1), loss.detach()
 

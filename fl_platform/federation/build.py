@@ -61,6 +61,6 @@ def make_network(config: Config, dataset: datasets.Dataset, algorithm: base.Algo
     if config.batch_size == 1 and any(isinstance(child, BatchNorm) for child in module.modules()):
         raise UserError(f"batch_size=1 with model.name={config.model.name}: BatchNorm needs at least 2 samples")
     try:
-        return Network(module, PRECISIONS[config.precision].autocast)
+        return Network(module, PRECISIONS[config.precision].autocast, allows_tf32=config.tf32)
     except ValueError as error:
         raise UserError(f"model.name={config.model.name} cannot be trained by workers: {error}") from None

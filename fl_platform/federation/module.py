@@ -4,7 +4,6 @@ One cohort per epoch, so Lightning's ``current_epoch`` is the round; the server 
 because validation runs before ``on_train_epoch_end`` and must see the new model.
 """
 
-import copy
 import hashlib
 import json
 import math
@@ -32,7 +31,7 @@ from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
-from fl_platform.models.network import PRECISIONS, Network
+from fl_platform.models.network import PRECISIONS, Network, refuse_tf32
 from fl_platform.runs import metrics
 
 
@@ -84,6 +83,7 @@ class FederatedModule(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
+        refuse_tf32()
         self.algorithm = the_algorithm(self.trainer)
         self.train_images, self.test_images = (
             Images(images, self.dataset, device, self.global_params.dtype) for images in self._sets
@@ -121,7 +121,7 @@ class FederatedModule(L.LightningModule):
         )
 
     def _local_training(self, engine: str, index: int) -> LocalTraining:
-        network = self.network if index == 0 else Network(copy.deepcopy(self.network.module), self.network.autocast)
+        network = self.network if index == 0 else self.network.copy()
         return LocalTraining(
             ENGINES[engine],
             network.to(self.train_images.device),

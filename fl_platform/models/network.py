@@ -1,7 +1,8 @@
 """A network as a function of flat parameters, for one worker or for a stack of workers."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +26,25 @@ PRECISIONS = {
     "bf16-mixed": Precision(torch.float32, torch.bfloat16),
 }
 
+
+def refuse_tf32() -> None:
+    """Let CUDA compute float32 products in float32: cuDNN's own default is TensorFloat-32, with 10 bits."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+@contextmanager
+def allowing_tf32(is_allowed: bool) -> Iterator[None]:
+    """Allow TensorFloat-32 within the block, if it is to be; refuse it after."""
+    if not is_allowed:
+        yield
+        return
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        refuse_tf32()
+
+
 Weights = list[Tensor]  # one tensor per parameter, with a leading stack dimension or without
 
 
@@ -44,8 +64,8 @@ class Network:
     with batches padded to one length. A parameter argument without a stack dimension is shared by all workers.
     """
 
-    def __init__(self, module: nn.Module, autocast: torch.dtype | None = None) -> None:
-        self.module, self.autocast = module, autocast
+    def __init__(self, module: nn.Module, autocast: torch.dtype | None = None, *, allows_tf32: bool = False) -> None:
+        self.module, self.autocast, self.allows_tf32 = module, autocast, allows_tf32
         self.blocks: list[nn.Module] = list(module) if isinstance(module, nn.Sequential) else [module]
         if not any(isinstance(child, Features) for child in module.modules()):
             tap_last_linear(module)
@@ -60,6 +80,10 @@ class Network:
     @property
     def buffers(self) -> Layout:
         return self._binding.buffers
+
+    def copy(self) -> "Network":
+        """A network with slots of its own, for another thread."""
+        return Network(copy.deepcopy(self.module), self.autocast, allows_tf32=self.allows_tf32)
 
     def to(self, device: torch.device) -> "Network":
         """Move the integer and boolean buffers; weights and running statistics are arguments. Returns itself."""
