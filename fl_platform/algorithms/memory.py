@@ -17,7 +17,7 @@ from fl_platform.errors import UserError
 from fl_platform.kernels.row_products import NARROW, row_products
 from fl_platform.qp import Projection, solve
 from fl_platform.qp.dual import EXACT_GRAM
-from fl_platform.qp.projection import LIFT, Segments, check_segments
+from fl_platform.qp.projection import Segments, check_segments
 from fl_platform.runs import metrics
 from fl_platform.seeding import generator
 
@@ -27,6 +27,9 @@ the QP and lengths do not, so the anchor of a worker unseen for long must not va
 FLOAT32_GRAM = 3e-7
 """Relative error of Gram entries summed in float32 over chunks, in float64 over all; 2.3e-7 was the largest seen, for
 positive rows."""
+LIFT = 2.0**100
+"""Multipliers beyond this belong to anchors near float32's smallest numbers, such as the gradient of a bias before
+BatchNorm, which is round-off: the multiplier is divided and the anchor multiplied by it, or float32 would overflow."""
 
 
 def check_size(memory_size: int, cohort_size: int, num_workers: int) -> None:

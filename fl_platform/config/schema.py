@@ -172,7 +172,16 @@ class Config:
     state: StateConfig = group(StateConfig, "per-worker state")
     faults: FaultsConfig = group(FaultsConfig, "faulty workers")
     evaluation: EvaluationConfig = group(EvaluationConfig, "evaluation of the global model")
-    precision: str = option("float32", "arithmetic of training and aggregation", choices=("float32", "float64"))
+    precision: str = option(
+        "float32",
+        "arithmetic of training and aggregation; bf16-mixed: float32 with the networks' products in bfloat16",
+        choices=("float32", "float64", "bf16-mixed"),
+    )
+    tf32: bool = option(
+        False,
+        "on CUDA, the networks' products and convolutions in TensorFloat-32; all else keeps full precision",
+        when=("tf32", True),  # so that run ids without it stay as they are
+    )
     device: str = option("auto", "auto | cpu | cuda | cuda:K", identity=False)
     threads: int = option(
         1,

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fl_platform.data.streams import BatchPlan
 from fl_platform.engines.stacked import StackedObjective
-from fl_platform.engines.training import LocalTraining, LocalWork
+from fl_platform.engines.training import LoadedPlan, LocalTraining, LocalWork
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
@@ -17,13 +16,15 @@ from fl_platform.models.network import Output, Weights
 class SingleObjective(StackedObjective):
     """A stack of one worker, run without a stack dimension and without padding; its batches are gathered at once."""
 
-    def __init__(self, training: LocalTraining, work: LocalWork, plan: BatchPlan, purpose: str) -> None:
-        super().__init__(training, work, plan, purpose)
-        indices = self._indices[:, 0, : max(self._widths)]
-        keys = self._all_keys[:, 0] if training.images.are_augmented else None
+    def __init__(self, training: LocalTraining, work: LocalWork, plan: LoadedPlan) -> None:
+        super().__init__(training, work, plan)
+        indices = plan.indices[:, 0, : max(plan.widths)]
+        keys = plan.keys[:, 0] if training.images.are_augmented else None
         x = training.images.batch(indices, keys)
-        # channels last: on a CPU convolutions and pooling take two thirds of the time or less
-        x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, *x.shape[1:])
+        if x.device.type == "cpu":  # channels last: convolutions and pooling take two thirds of the time or less
+            x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, *x.shape[1:])
+        else:
+            x = x.unsqueeze(1)
         self._batches = list(zip(x.unbind(), training.images.labels(indices).unsqueeze(1).unbind(), strict=True))
 
     def load(self, step: int) -> None:
@@ -32,7 +33,7 @@ class SingleObjective(StackedObjective):
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         x, labels = self._batches[step]
-        width = self._widths[step]
+        width = self._plan.widths[step]
         is_whole = width == labels.shape[1]
         return (x, labels) if is_whole else (x[:, :width], labels[:, :width])
 

@@ -1,39 +1,57 @@
 """Processes that share a federation: each trains its part of the cohort, all hold the same server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among ``size``; a single process neither needs nor touches torch.distributed."""
+    """This process among ``size``; a single process neither needs nor touches torch.distributed.
+
+    ``device`` is where this rank trains. Only tensors of that device are exchanged: NCCL knows no others, so those that
+    live elsewhere (``algorithm.memory_device=cpu``) pass through it.
+    """
 
     rank: int = 0
     size: int = 1
+    device: torch.device = CPU
 
     def share(self, count: int) -> slice:
         """The consecutive rows of ``count`` that are this rank's."""
-        return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+        return share_of(self.rank, self.size, count)
 
     def exchange(self, stack: Tensor) -> None:
         """Every rank's share of the rows on every rank, in place: each row travels once."""
-        shares = [stack[Ranks(source, self.size).share(len(stack))] for source in range(self.size)]
+        self._broadcast([stack[share_of(source, self.size, len(stack))] for source in range(self.size)])
+
+    def _broadcast(self, pieces: Sequence[Tensor]) -> None:
+        """A piece from every rank to all others, in place."""
+        sent = [piece.contiguous().to(self.device) for piece in pieces]
         works = [
-            torch.distributed.broadcast(rows, source, async_op=True)
-            for source, rows in enumerate(shares)
-            if rows.numel()
+            torch.distributed.broadcast(tensor, source, async_op=True)
+            for source, tensor in enumerate(sent)
+            if tensor.numel()
         ]
         for work in works:
             work.wait()
+        for piece, tensor in zip(pieces, sent, strict=True):
+            if tensor is not piece:
+                piece.copy_(tensor)
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The tensor summed over ranks, in place."""
         if self.size > 1:
-            torch.distributed.all_reduce(tensor)
+            sent = tensor.to(self.device)
+            torch.distributed.all_reduce(sent)
+            if sent is not tensor:
+                tensor.copy_(sent)
         return tensor
 
     def whole(self, part: Tensor, count: int) -> Tensor:
@@ -45,11 +63,19 @@ class Ranks:
         self.exchange(full)
         return full
 
-    def collect(self, value: object) -> list[object]:
-        """Every rank's (small) object, in rank order."""
+    def concatenated(self, part: Tensor, lengths: Sequence[int]) -> Tensor:
+        """All ranks' vectors one after another; ``lengths`` are theirs, by rank."""
+        full = part.new_empty(sum(lengths))
+        pieces = list(full.split_with_sizes(list(lengths)))
+        pieces[self.rank].copy_(part)
+        self._broadcast(pieces)
+        return full
+
+    def collect(self, value: Any) -> list[Any]:
+        """Every rank's (small) object without tensors, in rank order."""
         if self.size == 1:
             return [value]
-        collected: list[object] = [None] * self.size
+        collected: list[Any] = [None] * self.size
         torch.distributed.all_gather_object(collected, value)
         return collected
 
@@ -64,3 +90,8 @@ class Ranks:
     def reduce(self) -> Callable[[Tensor], Tensor] | None:
         """``sum`` where there is something to sum."""
         return self.sum if self.size > 1 else None
+
+
+def share_of(rank: int, size: int, count: int) -> slice:
+    """The consecutive rows of ``count`` that belong to one of ``size`` ranks."""
+    return slice(rank * count // size, (rank + 1) * count // size)

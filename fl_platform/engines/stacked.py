@@ -3,16 +3,13 @@
 Batched products and grouped convolutions through torch.vmap; nothing waits for the device.
 """
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
 from fl_platform.algorithms.base import LocalBatch
-from fl_platform.data.streams import BatchPlan
-from fl_platform.engines.training import LocalTraining, LocalWork, Objective
+from fl_platform.engines.training import LoadedPlan, LocalTraining, LocalWork, Objective
 from fl_platform.models.flat import Stack, Vector
-from fl_platform.models.network import Output, Weights
+from fl_platform.models.network import Output, Weights, allowing_tf32
 
 PASS_STRIDE = 0x1000000000000001  # sets the passes of one step apart in both halves of their dropout keys
 
@@ -22,34 +19,25 @@ class StackedObjective(Objective):
 
     _x: Tensor  # (S, B, ...)
     _labels: Tensor  # (S, B)
-    _mask: Tensor | None = None  # (S, B), False for padding
+    _mask: Tensor | None = None  # (S, B), False for padding; None where there is none
     _row_weights: Tensor | None = None  # (S, B), of real rows in a mean
 
-    def __init__(self, training: LocalTraining, work: LocalWork, plan: BatchPlan, purpose: str) -> None:
-        self._training, self._work, self._network = training, work, training.network
-        self._widths = plan.counts.max(axis=1).tolist()  # each step's batches are padded to the longest among them
-        self._plan, self._purpose = plan, purpose
-        device = training.images.device
-        self._indices, self._counts = (torch.from_numpy(array).to(device) for array in (plan.indices, plan.counts))
+    def __init__(self, training: LocalTraining, work: LocalWork, plan: LoadedPlan) -> None:
+        self._training, self._work, self._network, self._plan = training, work, training.network, plan
         self._step = self._training_passes = 0
-
-    @cached_property
-    def _all_keys(self) -> Tensor:
-        """(steps, S); a perceptron without dropout never asks for them."""
-        return self._training.keys(self._plan, self._work, self._purpose)
 
     @property
     def _keys(self) -> Tensor:
-        return self._all_keys[self._step]
+        return self._plan.keys[self._step]
 
     def load(self, step: int) -> None:
-        indices, counts = self._indices[step, :, : self._widths[step]], self._counts[step, :, None]
+        width = self._plan.widths[step]
+        indices = self._plan.indices[step, :, :width]
         self._step, self._training_passes = step, 0
         self._x = self._training.images.batch(indices, self._keys)
         self._labels = self._training.images.labels(indices)
-        # always masked: vmap's own BatchNorm would not update the running statistics of a stack
-        self._mask = torch.arange(indices.shape[1], device=counts.device) < counts
-        self._row_weights = self._mask.to(self._x.dtype) / counts.clamp(min=1)
+        self._mask = self._plan.mask[step, :, :width] if self._plan.is_padded[step] else None
+        self._row_weights = self._plan.row_weights(self._x.dtype)[step, :, :width]
 
     def gradient(
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
@@ -58,9 +46,10 @@ class StackedObjective(Objective):
         views = self._network.parameters.views(self.own(params.expand(size, -1)))
         leaves = [view.detach().requires_grad_() for view in views]
         keys = self._next_keys()
-        output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
-        loss = self._training.algorithm.local_loss(self._view(output))
-        gradients = torch.autograd.grad(loss.sum(), leaves)
+        with allowing_tf32(self._network.allows_tf32):
+            output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
+            loss = self._training.algorithm.local_loss(self._view(output))
+            gradients = torch.autograd.grad(loss.sum(), leaves)
         self.passes += 1
         stack = self._training.empty("gradient", self._work)
         return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=stack), loss.detach()

@@ -4,17 +4,20 @@ The same steps serve both engines; what differs is how the gradients of a stack 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, partial, reduce
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, has_default
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
+from fl_platform.engines.ranks import Ranks
+from fl_platform.engines.transfer import to_device
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.recycled import Recycler
 from fl_platform.models.flat import Stack, Vector
@@ -47,6 +50,40 @@ class LocalWork:
         )
 
 
+class LoadedPlan:
+    """A batch plan on a device, with the keys of its dropout and augmentation and what padding leaves of a mean."""
+
+    def __init__(self, plan: BatchPlan, indices: Tensor, counts: Tensor, keys: Callable[[], Tensor]) -> None:
+        self.indices, self.counts = indices, counts  # (steps, S, B) and (steps, S)
+        self.widths: list[int] = plan.counts.max(axis=1).tolist()  # each step is padded to its longest batch
+        self.is_padded: list[bool] = (plan.counts.min(axis=1) < plan.counts.max(axis=1)).tolist()
+        self._make_keys = keys
+
+    @staticmethod
+    def on_host(plan: BatchPlan, draw_keys: Callable[[], NDArray[np.int64]]) -> "LoadedPlan":
+        """The plan on the CPU, sharing its memory."""
+        indices, counts = torch.from_numpy(plan.indices), torch.from_numpy(plan.counts)
+        return LoadedPlan(plan, indices, counts, lambda: torch.from_numpy(draw_keys()))
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """(steps, S); a perceptron without dropout never asks for them."""
+        return self._make_keys()
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """(steps, S, B), False for padding."""
+        return torch.arange(self.indices.shape[2], device=self.counts.device) < self.counts.unsqueeze(-1)
+
+    def row_weights(self, dtype: torch.dtype) -> Tensor:
+        """(steps, S, B): the weights of rows in a mean over a batch's real ones; zero for padding."""
+        if self._row_weights is None:
+            self._row_weights = self.mask.to(dtype) / self.counts.clamp(min=1).unsqueeze(-1)
+        return self._row_weights
+
+    _row_weights: Tensor | None = None
+
+
 class Records:
     """Figures recorded by worker hooks, reduced over steps and workers without touching the host."""
 
@@ -60,9 +97,20 @@ class Records:
         for name, (how, values) in other._values.items():
             self._values.setdefault(name, (how, []))[1].extend(values)
 
-    def reduced(self) -> dict[str, float]:
-        """One number per name; reads the device."""
-        return {name: float(getattr(torch, how)(torch.cat(values))) for name, (how, values) in self._values.items()}
+    def of_all(self, ranks: Ranks) -> "Records":
+        """The figures of all ranks, in rank order. Names are exchanged as objects and values as tensors."""
+        own = {name: (how, torch.cat(values).to(ranks.device)) for name, (how, values) in self._values.items()}
+        found = ranks.collect({name: (how, len(values)) for name, (how, values) in own.items()})
+        together = Records()
+        for name, how in {name: how for names in found for name, (how, _) in names.items()}.items():
+            _, values = own.get(name, (how, torch.empty(0, dtype=torch.float64, device=ranks.device)))
+            lengths = [names.get(name, (how, 0))[1] for names in found]
+            together._values[name] = (how, [ranks.concatenated(values, lengths)])
+        return together
+
+    def reduced(self) -> dict[str, Tensor]:
+        """One number per name, still on the device."""
+        return {name: getattr(torch, how)(torch.cat(values)) for name, (how, values) in self._values.items()}
 
 
 @dataclass
@@ -113,8 +161,8 @@ class Objective(ABC):
     """Gradients taken so far, counted once for the whole stack."""
 
     @abstractmethod
-    def __init__(self, training: "LocalTraining", work: LocalWork, plan: BatchPlan, purpose: str) -> None:
-        """For the batches of ``plan``; ``purpose`` names the random stream of their dropout and augmentation."""
+    def __init__(self, training: "LocalTraining", work: LocalWork, plan: LoadedPlan) -> None:
+        """For the batches of ``plan``."""
 
     @abstractmethod
     def load(self, step: int) -> None:
@@ -167,7 +215,7 @@ class LocalTraining:
     def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
         """Train the workers and write what they end with into ``rows`` of the result; returns recorded figures."""
         records = Records()
-        objective = self._objective(self, work, work.plan, "step")
+        objective = self._objective(self, work, *self._load(work, {"step": work.plan}))
         params = self.empty("params", work).copy_(work.global_params)
         buffers = work.buffers.expand(len(work.workers), -1).clone()
         losses = None
@@ -229,23 +277,35 @@ class LocalTraining:
         """An uninitialised vector of parameters per worker, in memory that nobody holds."""
         return self._memory.empty(name, (len(work.workers), work.global_params.numel()), work.global_params)
 
-    def keys(self, plan: BatchPlan, work: LocalWork, purpose: str) -> Tensor:
-        """(steps, S) keys of the plan's batches, on the device."""
-        keys = stream_keys(len(plan.indices), work.workers, self.seed, purpose, work.round)
-        return torch.from_numpy(keys).to(self.images.device)
+    def _load(self, work: LocalWork, plans: Mapping[str, BatchPlan]) -> list[LoadedPlan]:
+        """Plans, by the name of the random stream of their dropout and augmentation, to the device in one copy."""
+        device = self.images.device
+        draws = [
+            partial(stream_keys, len(plan.counts), work.workers, self.seed, purpose, work.round)
+            for purpose, plan in plans.items()
+        ]
+        if device.type == "cpu":  # nothing to copy, and keys are made when asked for
+            return [LoadedPlan.on_host(plan, draw) for plan, draw in zip(plans.values(), draws, strict=True)]
+        arrays = [(plan.indices, plan.counts, draw()) for plan, draw in zip(plans.values(), draws, strict=True)]
+        tensors = to_device([array for group in arrays for array in group], device)
+        return [
+            LoadedPlan(plan, tensors[first], tensors[first + 1], partial(tensors.__getitem__, first + 2))
+            for first, plan in zip(range(0, len(tensors), 3), plans.values(), strict=True)
+        ]
 
     def _round_gradient(self, work: LocalWork, at: Vector) -> Stack:
-        objective = self._objective(self, work, work.plan, "round")
+        objective = self._objective(self, work, *self._load(work, {"round": work.plan}))
         gradients = (self._gradient_of(objective, step, at) for step in range(self.local_steps))
         return add_up(gradients) / self.local_steps
 
     def _full_gradient(self, work: LocalWork, at: Vector) -> Stack:
         """Batch gradients over a worker's whole data, weighted by batch size; training mode, statistics untouched."""
-        plans = list(self.streams.full_pass(work.workers))
-        counts = torch.from_numpy(np.concatenate([plan.counts for plan in plans])).to(at)[:, :, None]
+        plans = {f"full{number}": plan for number, plan in enumerate(self.streams.full_pass(work.workers))}
+        loaded = self._load(work, plans)
+        counts = torch.cat([plan.counts for plan in loaded]).to(at.dtype)[:, :, None]
         gradients = (
-            counts[number] * self._gradient_of(self._objective(self, work, plan, f"full{number}"), 0, at)
-            for number, plan in enumerate(plans)
+            counts[number] * self._gradient_of(self._objective(self, work, loaded[number]), 0, at)
+            for number, plan in enumerate(plans.values())
             if plan.counts.any()
         )
         return add_up(gradients) / counts.sum(0)

@@ -13,7 +13,7 @@ from fl_platform.data.deal import deal, prepare
 from fl_platform.errors import UserError
 from fl_platform.federation.module import FederatedModule
 from fl_platform.models.layers import BatchNorm
-from fl_platform.models.network import Network
+from fl_platform.models.network import PRECISIONS, Network
 from fl_platform.seeding import torch_generator
 
 
@@ -61,6 +61,6 @@ def make_network(config: Config, dataset: datasets.Dataset, algorithm: base.Algo
     if config.batch_size == 1 and any(isinstance(child, BatchNorm) for child in module.modules()):
         raise UserError(f"batch_size=1 with model.name={config.model.name}: BatchNorm needs at least 2 samples")
     try:
-        return Network(module)
+        return Network(module, PRECISIONS[config.precision].autocast, allows_tf32=config.tf32)
     except ValueError as error:
         raise UserError(f"model.name={config.model.name} cannot be trained by workers: {error}") from None

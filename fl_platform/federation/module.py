@@ -4,7 +4,6 @@ One cohort per epoch, so Lightning's ``current_epoch`` is the round; the server 
 because validation runs before ``on_train_epoch_end`` and must see the new model.
 """
 
-import copy
 import hashlib
 import json
 import math
@@ -29,10 +28,10 @@ from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalTraining
 from fl_platform.errors import UserError
 from fl_platform.federation.pool import WorkerPool
-from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round
+from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
-from fl_platform.models.network import Network
+from fl_platform.models.network import PRECISIONS, Network, refuse_tf32
 from fl_platform.runs import metrics
 
 
@@ -61,14 +60,14 @@ class FederatedModule(L.LightningModule):
         self.pool = WorkerPool(config.num_workers, config.cohort_size, config.availability, config.seed)
         self.scoreboard = Scoreboard(list(config.evaluation.targets or []))
         self.history: list[dict[str, Any]] = []
-        dtype = getattr(torch, config.precision)
+        dtype = PRECISIONS[config.precision].dtype
         self.register_buffer("global_params", network.initial_params.to(dtype, copy=True))
         self.register_buffer("global_buffers", network.initial_buffers.to(dtype, copy=True))
         self.row: dict[str, Any] = {}  # of this round
 
     @property
     def ranks(self) -> Ranks:
-        return Ranks(self.trainer.global_rank, self.trainer.world_size)
+        return Ranks(self.trainer.global_rank, self.trainer.world_size, self.trainer.strategy.root_device)
 
     def federation(self, device: torch.device) -> Federation:
         return Federation(
@@ -84,6 +83,7 @@ class FederatedModule(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
+        refuse_tf32()
         self.algorithm = the_algorithm(self.trainer)
         self.train_images, self.test_images = (
             Images(images, self.dataset, device, self.global_params.dtype) for images in self._sets
@@ -99,6 +99,13 @@ class FederatedModule(L.LightningModule):
         self.threads = TrainingPool(
             [self._local_training(engine, index) for index in range(self.config.threads if is_loop else 1)]
         )
+        # Lightning moves the module after this
+        initial = Model(
+            *(
+                v.to(device, self.global_params.dtype)
+                for v in (self.network.initial_params, self.network.initial_buffers)
+            )
+        )
         self.server = Server(
             config=self.config,
             algorithm=self.algorithm,
@@ -108,17 +115,16 @@ class FederatedModule(L.LightningModule):
             states=self.states,
             threads=self.threads,
             chunk=1 if engine == "loop" else self.config.cohort_chunk,
-            initial=Model(
-                *(v.to(self.global_params) for v in (self.network.initial_params, self.network.initial_buffers))
-            ),
+            size_table=size_table(self.sizes, initial.params),
+            initial=initial,
             ranks=self.ranks,
         )
 
     def _local_training(self, engine: str, index: int) -> LocalTraining:
-        network = self.network if index == 0 else Network(copy.deepcopy(self.network.module))
+        network = self.network if index == 0 else self.network.copy()
         return LocalTraining(
             ENGINES[engine],
-            network,
+            network.to(self.train_images.device),
             self.algorithm,
             self.train_images,
             self.streams,

@@ -14,6 +14,7 @@ from fl_platform.data.streams import BatchStreams
 from fl_platform.engines.cohort import TrainingPool, train_cohort
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalResult, LocalWork
+from fl_platform.engines.transfer import to_device
 from fl_platform.federation.faults import finite_rows, inject_faults
 from fl_platform.federation.pool import Cohort, WorkerPool
 from fl_platform.federation.state import WorkerStates
@@ -40,11 +41,21 @@ class Server:
     pool: WorkerPool
     streams: BatchStreams
     sizes: np.ndarray  # samples of every worker
+    size_table: Tensor  # (2, N) on the training device: samples of every worker, and these relative to their mean
     states: WorkerStates
     threads: TrainingPool
     chunk: int | None  # workers trained at a time; None for all
     initial: Model  # x_0
     ranks: Ranks
+
+    def sizes_of(self, workers: np.ndarray) -> Tensor:
+        """(2, S): rows of the table of sizes, for some workers."""
+        return self.size_table[:, to_device([workers], self.size_table.device)[0]]
+
+
+def size_table(sizes: np.ndarray, like: Tensor) -> Tensor:
+    """(2, N) of the type and on the device of ``like``: samples of every worker, and these relative to their mean."""
+    return torch.from_numpy(np.stack([sizes, sizes * len(sizes) / sizes.sum()])).to(like)
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,6 @@ def local_work(server: Server, model: Model, workers: np.ndarray, round: int) ->
         Start.INITIAL_BUFFERS: server.initial.buffers,
     }
     state = server.states.gather(workers, starts)
-    relative_sizes = server.sizes[workers] * len(server.sizes) / server.sizes.sum()
     work = LocalWork(
         round=round,
         workers=workers,
@@ -123,7 +133,7 @@ def local_work(server: Server, model: Model, workers: np.ndarray, round: int) ->
         global_params=model.params,
         global_buffers=model.buffers,
         buffers=state.pop(RUNNING_STATISTICS, model.buffers),
-        relative_sizes=torch.from_numpy(relative_sizes).to(model.params),
+        relative_sizes=server.sizes_of(workers)[1],
         state=state,
     )
     keeps = server.algorithm.keeps
@@ -148,7 +158,7 @@ def receive(server: Server, result: LocalResult, round: int, figures: dict[str, 
 
 def aggregate(server: Server, model: Model, result: LocalResult, round: int) -> Updates:
     """The updates with their weights in an average: 1/S each, or by the workers' samples."""
-    sizes = torch.from_numpy(server.sizes[result.workers]).to(model.params)
+    sizes = server.sizes_of(result.workers)[0]
     if server.config.aggregation == "uniform":
         weights = torch.full_like(sizes, 1 / len(sizes))
         population_weights = torch.full_like(sizes, 1 / len(server.sizes))
@@ -166,16 +176,15 @@ def aggregate(server: Server, model: Model, result: LocalResult, round: int) -> 
 
 
 def update_figures(updates: Updates, result: LocalResult) -> dict[str, Any]:
-    """Loss, length of the mean update, and what worker hooks recorded."""
-    return {
-        metrics.TRAIN_LOSS: float(result.loss.mean()),
-        metrics.UPDATE_NORM: norm(updates.mean_delta),
+    """Loss, length of the mean update, and what worker hooks recorded; the device is read once for all of them."""
+    figures = {
+        metrics.TRAIN_LOSS: result.loss.mean(),
+        metrics.UPDATE_NORM: torch.linalg.vector_norm(updates.mean_delta),
         **result.records.reduced(),
     }
-
-
-def norm(vector: Tensor) -> float:
-    return float(torch.linalg.vector_norm(vector))
+    device = result.loss.device
+    values = torch.stack([figure.to(device, torch.float64) for figure in figures.values()]).tolist()
+    return dict(zip(figures, values, strict=True))
 
 
 def server_step(server: Server, model: Model, updates: Updates, result: LocalResult) -> Model:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fl_platform.algorithms.base import Start
+from fl_platform.engines.transfer import moved
 from fl_platform.models.flat import Stack, Vector
 
 
@@ -31,20 +32,21 @@ class WorkerStates:
             device = initial.device
             stack = initial.expand(len(workers), -1)
             if any(worker in rows for worker in workers.tolist()):
-                initial = initial.to(self._device)
-                stack = torch.stack([rows.get(worker, initial) for worker in workers.tolist()]).to(device)
+                if not all(worker in rows for worker in workers.tolist()):
+                    initial = moved(initial, self._device)
+                stack = moved(torch.stack([rows.get(worker, initial) for worker in workers.tolist()]), device)
             gathered[name] = stack
         return gathered
 
     def scatter(self, workers: np.ndarray, values: Mapping[str, Stack]) -> None:
-        """Copy a row per worker and name."""
+        """Copy a row per worker and name; the stack of a name travels between devices at once."""
         for name, stack in values.items():
             rows = self._rows.setdefault(name, {})
-            for worker, row in zip(workers.tolist(), stack.detach(), strict=True):
+            for worker, row in zip(workers.tolist(), moved(stack.detach(), self._device), strict=True):
                 if worker in rows:
                     rows[worker].copy_(row)
                 else:
-                    rows[worker] = row.to(self._device, copy=True)
+                    rows[worker] = row.clone()
 
     def state_dict(self) -> dict[str, Any]:
         """The rows themselves, to be written before the next round changes them."""

@@ -175,8 +175,8 @@ class Perceptron:
 
     @staticmethod
     def of(network: Network) -> "Perceptron | None":
-        """The network as a perceptron; None for any other network."""
-        if type(network.module) is not nn.Sequential:
+        """The network as a perceptron; None for any other network, and where layers compute in fewer digits."""
+        if type(network.module) is not nn.Sequential or network.autocast is not None:
             return None
         named = list(in_order(network.module))
         with_values = [id(module) for _, module in named if any(True for _ in module.parameters())]

@@ -51,12 +51,25 @@ class Binding:
         self.buffers = Layout(tuple(n for n, _, _ in buffers), tuple(s[k].shape for _, s, k in buffers))
         self._parameter_slots = [(slots, key) for _, slots, key in parameters]
         self._buffer_slots = [(slots, key) for _, slots, key in buffers]
+        self._constant_slots = [
+            (child._buffers, key)
+            for child in module.modules()
+            for key, value in child._buffers.items()
+            if value is not None and not value.is_floating_point()
+        ]
 
     def bind(self, parameters: list[Tensor], buffers: list[Tensor]) -> None:
         for (slots, key), value in zip(self._parameter_slots, parameters, strict=True):
             slots[key] = value
         for (slots, key), value in zip(self._buffer_slots, buffers, strict=True):
             slots[key] = value
+
+    def move_constants(self, device: torch.device) -> None:
+        """Put the integer and boolean buffers, which no worker changes, on the device of what is bound."""
+        for slots, key in self._constant_slots:
+            value = slots[key]
+            assert value is not None
+            slots[key] = value.to(device)
 
     def read(self) -> tuple[Vector, Vector]:
         """The bound parameters and buffers as flat copies."""

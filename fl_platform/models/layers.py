@@ -82,11 +82,12 @@ class BatchNorm(nn.Module):
         if not active.train:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         is_stacked = is_batchedtensor(x)  # torch.vmap's batch_norm does not update the running statistics of a stack
-        if is_stacked and x.device.type != "cpu":
-            return self._fused(x, active)
         if active.mask is not None or is_stacked:
+            wide = x.to(self.weight.dtype)  # statistics keep their digits when x comes from autocast
+            if is_stacked and x.device.type != "cpu":
+                return self._fused(wide, active).to(x.dtype)
             mask = torch.ones(len(x), dtype=torch.bool) if active.mask is None else active.mask
-            return self._masked(x, mask, active.updates_statistics)
+            return self._masked(wide, mask, active.updates_statistics).to(x.dtype)
         mean, variance = (self.running_mean, self.running_var) if active.updates_statistics else (None, None)
         return F.batch_norm(x, mean, variance, self.weight, self.bias, True, self.momentum, self.eps)
 

@@ -1,13 +1,49 @@
 """A network as a function of flat parameters, for one worker or for a stack of workers."""
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fl_platform.models.flat import Binding, Layout, Stack, Vector
 from fl_platform.models.layers import Features, Pass, running
+
+
+class Precision(NamedTuple):
+    """The arithmetic of a run (key ``precision``): of everything, and of the layers' own products if that differs."""
+
+    dtype: torch.dtype  # parameters, updates, statistics, Gram matrices and averages
+    autocast: torch.dtype | None = None  # what torch.autocast turns products and convolutions of a forward pass into
+
+
+PRECISIONS = {
+    "float32": Precision(torch.float32),
+    "float64": Precision(torch.float64),
+    "bf16-mixed": Precision(torch.float32, torch.bfloat16),
+}
+
+
+def refuse_tf32() -> None:
+    """Let CUDA compute float32 products in float32: cuDNN's own default is TensorFloat-32, with 10 bits."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+@contextmanager
+def allowing_tf32(is_allowed: bool) -> Iterator[None]:
+    """Allow TensorFloat-32 within the block, if it is to be; refuse it after."""
+    if not is_allowed:
+        yield
+        return
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        refuse_tf32()
+
 
 Weights = list[Tensor]  # one tensor per parameter, with a leading stack dimension or without
 
@@ -28,8 +64,8 @@ class Network:
     with batches padded to one length. A parameter argument without a stack dimension is shared by all workers.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, autocast: torch.dtype | None = None, *, allows_tf32: bool = False) -> None:
+        self.module, self.autocast, self.allows_tf32 = module, autocast, allows_tf32
         self.blocks: list[nn.Module] = list(module) if isinstance(module, nn.Sequential) else [module]
         if not any(isinstance(child, Features) for child in module.modules()):
             tap_last_linear(module)
@@ -45,16 +81,34 @@ class Network:
     def buffers(self) -> Layout:
         return self._binding.buffers
 
+    def copy(self) -> "Network":
+        """A network with slots of its own, for another thread."""
+        return Network(copy.deepcopy(self.module), self.autocast, allows_tf32=self.allows_tf32)
+
+    def to(self, device: torch.device) -> "Network":
+        """Move the integer and boolean buffers; weights and running statistics are arguments. Returns itself."""
+        self._binding.move_constants(device)
+        return self
+
     def single(self, weights: Weights, buffers: Vector, x: Tensor, forward_pass: Pass, first: int = 0) -> Output:
         """One worker: weights one tensor each, buffers (b,), x (B, ...); starts at block ``first``."""
         self._binding.bind(weights, self.buffers.views(buffers))
         activations = []
-        with running(forward_pass):
+        with running(forward_pass), self._arithmetic(x.device):
             for block in self._calls[first:]:
                 for layer in block:
                     x = layer(x)
                 activations.append(x)
-        return Output(x, forward_pass.features, activations)
+        if self.autocast is None:
+            return Output(x, forward_pass.features, activations)
+        features, dtype = forward_pass.features, buffers.dtype
+        return Output(x.to(dtype), None if features is None else features.to(dtype), activations)
+
+    def _arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
+        """A forward pass in ``autocast``; weights are used once a pass, so no converted copy is kept for another."""
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(device.type, self.autocast, cache_enabled=False)
 
     def stacked(
         self,
@@ -85,6 +139,7 @@ class Network:
 
     def export(self, params: Vector, buffers: Vector) -> nn.Module:
         """The module with these values in ordinary parameters and buffers, for use outside the platform."""
+        self.to(params.device)
         self._binding.bind(
             [nn.Parameter(view.detach().clone()) for view in self.parameters.views(params)],
             [view.detach().clone() for view in self.buffers.views(buffers)],

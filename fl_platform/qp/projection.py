@@ -17,10 +17,6 @@ Segments = Sequence[tuple[int, int]]
 CHUNK_ELEMENTS = 1 << 24
 """Elements converted to float64 at a time: few launches, and memory that does not grow with the model."""
 
-LIFT = 2.0**100
-"""Multipliers beyond this belong to anchors near float32's smallest numbers, such as the gradient of a bias before
-BatchNorm, which is round-off: the multiplier is divided and the anchor multiplied by it, or float32 would overflow."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Projection(Solution):
@@ -124,15 +120,20 @@ def stack_gram(columns: Sequence[Tensor], segments: Segments) -> Tensor:
 
 
 def combine(columns: Sequence[Tensor], multipliers: Tensor, segments: Segments) -> Tensor:
-    """(S, d) vector + sum_k z_k anchor_k without reading a value; exactly the vector, even the sign of zeros, where
-    every z_k is 0."""
+    """(S, d) vector + sum_k z_k anchor_k, summed in float64 and rounded once, without reading a value.
+
+    It is exactly the vector, even the sign of zeros, where every z_k is 0.
+    """
     vector, *anchors = columns
-    projected = vector.clone()
-    lift = torch.where(multipliers.abs() > LIFT, LIFT, 1.0)
-    weights, lift = (multipliers / lift).to(vector.dtype), lift.to(vector.dtype)
+    projected = torch.empty_like(vector)
+    has_correction = (multipliers != 0).any(-1)
+    step = max(1, CHUNK_ELEMENTS // max(1, len(vector)))
     for segment, (start, stop) in enumerate(segments):
-        before, after = vector[:, start:stop], projected[:, start:stop]
-        for k, anchor in enumerate(anchors):
-            after.addcmul_(weights[:, segment, k, None], anchor[:, start:stop] * lift[:, segment, k, None])
-        torch.where((multipliers[:, segment] != 0).any(-1, keepdim=True), after, before, out=after)
+        for left in range(start, stop, step):
+            part = slice(left, min(left + step, stop))
+            before = vector[:, part]
+            total = before.double() if vector.dtype != torch.float64 else before.clone()
+            for k, anchor in enumerate(anchors):
+                total.addcmul_(multipliers[:, segment, k, None], anchor[:, part])
+            projected[:, part] = torch.where(has_correction[:, segment, None], total, before)
     return projected

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -50,8 +51,7 @@ class ProcessPool:
 
     def start(self, trial: Trial, variables: dict[str, str]) -> int:
         slot = min(set(range(self._size)) - set(self._slots.values()))
-        if self._gpus:
-            variables = {**variables, "CUDA_VISIBLE_DEVICES": self._gpus[slot % len(self._gpus)]}
+        variables = {**variables, **gpu_variables(slot, self._gpus)}
         self._processes[trial.number] = start_process(trial.command, variables, trial.log, pass_fds=(self._lock,))
         self._slots[trial.number] = slot
         return self._processes[trial.number].pid
@@ -180,8 +180,11 @@ class Companions:
 
     def __init__(self, count: int, words: list[str], directory: Path) -> None:
         command = [sys.executable, "-m", "fl_platform", "sweep", "run", *words, "--in-process", "--jobs", "1"]
-        logs = [directory / "logs" / f"launcher-{number}.log" for number in range(2, count + 2)]
-        self._processes = [start_process(command, {}, log) for log in logs]
+        gpus, logs = visible_gpus(), directory / "logs"
+        self._processes = [  # this process is the first, with number 1, on the first GPU
+            start_process(command, gpu_variables(number - 1, gpus), logs / f"launcher-{number}.log")
+            for number in range(2, count + 2)
+        ]
 
     def end(self, *, stop: bool) -> None:
         """Wait for them; ``stop`` asks them to leave what they have not begun."""
@@ -192,11 +195,18 @@ class Companions:
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them; -1 ends its list, as CUDA reads it."""
     import torch
 
-    listed = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return listed or [str(index) for index in range(torch.cuda.device_count())]
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        listed = [name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        return list(takewhile(lambda name: name not in ("", "-1"), listed))
+    return [str(index) for index in range(torch.cuda.device_count())]
+
+
+def gpu_variables(slot: int, gpus: list[str]) -> dict[str, str]:
+    """The variables that give a process one of the GPUs, in turn; none where there is no GPU."""
+    return {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {}
 
 
 def cores() -> int:

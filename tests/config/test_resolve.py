@@ -9,7 +9,7 @@ import yaml
 
 from fl_platform.algorithms import base
 from fl_platform.config.compose import compose
-from fl_platform.config.options import default_of, enters_identity, group, option, walk
+from fl_platform.config.options import condition, default_of, enters_identity, group, option, walk
 from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.resolve import identity, resolve
 from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys, to_dict
@@ -106,6 +106,7 @@ IDENTITY = {
     "evaluation.every": "3",
     "evaluation.targets": "[0.5]",
     "precision": "float64",
+    "tf32": "true",
 }
 OF_GRADMA = {
     "algorithm.qp.solver": "clarabel",
@@ -131,7 +132,7 @@ SWITCHED = {
 
 def test_these_lists_name_every_key():
     assert PLACEMENT.keys() | IDENTITY.keys() | SWITCHED.keys() == known_keys().keys()
-    assert {key for key, field in known_keys().items() if field.metadata["when"]} == SWITCHED.keys()
+    assert {key for key, field in known_keys().items() if condition(field)} == SWITCHED.keys()
 
 
 @pytest.mark.parametrize("key", PLACEMENT)

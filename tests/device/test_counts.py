@@ -14,38 +14,38 @@ from tests.device.counts import MODELS, README, Row, markdown, measure
 # method, model | kernels per local step | workers, per round: reads, copies | server step: kernels, reads, copies
 # | evaluation: kernels, reads, copies
 BOUNDS = """
-fedavg    mlp       105     0   6    15   3   1    19   4   0
-fedavgm   mlp       105     0   6    17   3   1    19   4   0
-feddyn    mlp       109     0   6    24   3   1    38   8   0
-fedmlb    mlp       213     0   6    15   3   1    19   4   0
-fedmlbm   mlp       213     0   6    17   3   1    19   4   0
-fedprox   mlp       108     0   6    15   3   1    19   4   0
-fedproxm  mlp       108     0   6    17   3   1    19   4   0
-gradma    mlp       394     0   6    48   8   2    19   4   0
-gradma_s  mlp       105     0   6    38   5   2    19   4   0
-gradma_w  mlp       394     0   6    25   6   1    19   4   0
-mifa      mlp       105     0   6    24   3   1    19   4   0
-mifam     mlp       105     0   6    26   3   1    19   4   0
-mimelite  mlp       108     0  19    20   3   1    19   4   0
-moon      mlp       219     0   6    23   3   1    19   4   0
-moonm     mlp       219     0   6    25   3   1    19   4   0
-scaffold  mlp       107     0   6    23   3   1    19   4   0
-fedavg    lenet5    251     0   6    15   3   1    27   4   0
-fedavgm   lenet5    251     0   6    17   3   1    27   4   0
-feddyn    lenet5    255     0   6    24   3   1    54   8   0
-fedmlb    lenet5    744     0   6    15   3   1    27   4   0
-fedmlbm   lenet5    744     0   6    17   3   1    27   4   0
-fedprox   lenet5    254     0   6    15   3   1    27   4   0
-fedproxm  lenet5    254     0   6    17   3   1    27   4   0
-gradma    lenet5    804     0   6    48   8   2    27   4   0
-gradma_s  lenet5    251     0   6    38   5   2    27   4   0
-gradma_w  lenet5    804     0   6    25   6   1    27   4   0
-mifa      lenet5    251     0   6    24   3   1    27   4   0
-mifam     lenet5    251     0   6    26   3   1    27   4   0
-mimelite  lenet5    254     0  19    20   3   1    27   4   0
-moon      lenet5    417     0   6    23   3   1    27   4   0
-moonm     lenet5    417     0   6    25   3   1    27   4   0
-scaffold  lenet5    253     0   6    23   3   1    27   4   0
+fedavg    mlp       100     0   2    18   2   1    18   1   0
+fedavgm   mlp       100     0   2    20   2   1    18   1   0
+feddyn    mlp       104     0   2    27   2   1    36   2   0
+fedmlb    mlp       208     0   2    18   2   1    18   1   0
+fedmlbm   mlp       208     0   2    20   2   1    18   1   0
+fedprox   mlp       103     0   2    18   2   1    18   1   0
+fedproxm  mlp       103     0   2    20   2   1    18   1   0
+gradma    mlp       380     0   2    51   4   2    18   1   0
+gradma_s  mlp       100     0   2    41   4   2    18   1   0
+gradma_w  mlp       380     0   2    28   2   1    18   1   0
+mifa      mlp       100     0   2    27   2   1    18   1   0
+mifam     mlp       100     0   2    29   2   1    18   1   0
+mimelite  mlp       103     0   3    23   2   1    18   1   0
+moon      mlp       214     0   2    26   2   1    18   1   0
+moonm     mlp       214     0   2    28   2   1    18   1   0
+scaffold  mlp       102     0   2    26   2   1    18   1   0
+fedavg    lenet5    246     0   2    18   2   1    26   1   0
+fedavgm   lenet5    246     0   2    20   2   1    26   1   0
+feddyn    lenet5    250     0   2    27   2   1    52   2   0
+fedmlb    lenet5    739     0   2    18   2   1    26   1   0
+fedmlbm   lenet5    739     0   2    20   2   1    26   1   0
+fedprox   lenet5    249     0   2    18   2   1    26   1   0
+fedproxm  lenet5    249     0   2    20   2   1    26   1   0
+gradma    lenet5    790     0   2    51   4   2    26   1   0
+gradma_s  lenet5    246     0   2    41   4   2    26   1   0
+gradma_w  lenet5    790     0   2    28   2   1    26   1   0
+mifa      lenet5    246     0   2    27   2   1    26   1   0
+mifam     lenet5    246     0   2    29   2   1    26   1   0
+mimelite  lenet5    249     0   3    23   2   1    26   1   0
+moon      lenet5    412     0   2    26   2   1    26   1   0
+moonm     lenet5    412     0   2    28   2   1    26   1   0
+scaffold  lenet5    248     0   2    26   2   1    26   1   0
 """
 
 

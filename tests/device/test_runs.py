@@ -129,7 +129,6 @@ class WithCounters(nn.Module):
         return self.output(torch.where(self.is_used, x.flatten(1)[:, self.order], 0.0))
 
 
-@pytest.mark.xfail(reason="integer and boolean buffers of a model stay on the CPU", raises=RuntimeError)
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 def test_a_model_with_integer_and_boolean_buffers(engine):
     path = f"{__name__}.{WithCounters.__name__}"

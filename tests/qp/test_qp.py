@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from fl_platform.errors import UserError
-from fl_platform.qp import QPError, project, project_stack, solve
+from fl_platform.qp import QPError, project, project_stack, projection, solve
 from fl_platform.qp.projection import combine
 
 KINDS = ("random", "duplicate", "opposite", "zero", "collinear", "nearly_parallel", "scales", "grid")
@@ -228,6 +228,20 @@ def test_anchors_near_the_smallest_float_do_not_overflow():
     combined = combine(columns, stack.multipliers, [(0, 12)])
     for found in (stack.vectors, combined, project(vector, anchors).vectors):
         torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("elements", [5, 1 << 24], ids=["in chunks", "at once"])
+def test_float32_columns_are_combined_in_float64_and_rounded_once(elements, monkeypatch):
+    monkeypatch.setattr(projection, "CHUNK_ELEMENTS", elements)
+    generator = torch.Generator().manual_seed(0)
+    columns = list(torch.randn(4, 3, 40, generator=generator))
+    multipliers = 1e3 * torch.randn(3, 2, 3, generator=generator, dtype=torch.float64)
+    multipliers[1, 0] = 0.0
+    found = combine(columns, multipliers, [(0, 17), (17, 40)])
+    per_coordinate = multipliers.repeat_interleave(torch.tensor([17, 23]), dim=1)
+    exact = columns[0].double() + sum(per_coordinate[..., k] * columns[1 + k].double() for k in range(3))
+    assert bool(((found.double() - exact).abs() <= exact.abs() * 2.0**-24 * 1.0001).all())
+    assert torch.equal(found[1, :17], columns[0][1, :17])
 
 
 def test_many_anchors_in_few_and_many_dimensions():

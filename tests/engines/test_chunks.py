@@ -1,0 +1,53 @@
+"""A cohort that does not fit the memory of a device is trained in smaller pieces, with the same result."""
+
+import pytest
+import torch
+
+from fl_platform.algorithms.base import Algorithm, LocalStep
+from fl_platform.algorithms.fedavg import FedAvg
+from fl_platform.engines.cohort import workers_that_fit
+from fl_platform.errors import UserError
+from fl_platform.models.flat import Stack
+from tests.federations import make_config, train
+
+
+class Hungry(Algorithm):
+    """FedAvg on a device whose memory holds ``most`` workers."""
+
+    name = "hungry"
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.sizes = most, list[int]()
+
+    def local_direction(self, step: LocalStep) -> Stack:
+        self.sizes.append(len(step.params))
+        if len(step.params) > self.most:
+            raise torch.OutOfMemoryError
+        return step.gradient
+
+
+WORDS = ("engine=stacked", "cohort_size=5", "num_rounds=2", "local_steps=2")
+
+
+def test_the_chunk_is_halved_until_it_fits_and_stays_so(capsys):
+    config = make_config(*WORDS)
+    algorithm = Hungry(2)
+    found = train(config, algorithm=algorithm)
+    assert algorithm.sizes == [5, *[2, 2, 2, 2, 1, 1] * 2]
+    expected = train(config, algorithm=FedAvg())
+    assert torch.allclose(found.params, expected.params, rtol=0, atol=1e-12)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "out of memory" in line] == [
+        "out of memory: 2 workers at once from here on (cohort_chunk was 5)"
+    ]
+
+
+def test_memory_for_less_than_one_worker_is_one_sentence():
+    with pytest.raises(UserError, match="does not suffice to train one worker"):
+        train(make_config(*WORDS), algorithm=Hungry(0))
+
+
+def test_workers_that_fit():
+    assert workers_that_fit(one=100, free=1000, total=2000) == 8
+    assert workers_that_fit(one=100, free=50, total=2000) == 1

@@ -1,0 +1,69 @@
+"""precision=bf16-mixed: the networks' products in bfloat16, everything else in float32."""
+
+import pytest
+import torch
+
+import fl_platform.algorithms  # noqa: F401  registers them
+from fl_platform import models
+from fl_platform.algorithms import base
+from fl_platform.kernels.perceptron import Perceptron
+from fl_platform.models.layers import Pass
+from fl_platform.models.network import Network
+from tests.federations import make_config, make_module, synthetic_dataset, train
+
+ROUND_OFF = 2.0**-8
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("name", base.names())
+def test_every_method_is_near_float32_and_not_equal(name, engine):
+    words = (f"algorithm.name={name}", f"engine={engine}", "num_rounds=2")
+    wide, narrow = (train(make_config(*words, f"precision={precision}")) for precision in ("float32", "bf16-mixed"))
+    assert narrow.params.dtype == narrow.module.global_buffers.dtype == torch.float32
+    start = wide.module.network.initial_params
+    moved, apart = (wide.params - start).norm(), (wide.params - narrow.params).norm()
+    assert 0 < apart < 0.2 * moved
+    assert not torch.equal(narrow.params, narrow.params.bfloat16().float())  # updates are not rounded to bfloat16
+    statistics = narrow.module.global_buffers
+    assert not torch.equal(statistics, statistics.bfloat16().float())
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "none"])
+@pytest.mark.parametrize("train_mode", [True, False])
+def test_a_stack_with_padding_equals_its_workers_alone(norm, train_mode):
+    """Both engines take the same products in bfloat16 and normalise in float32."""
+    module = models.build("lenet5", (3, 16, 16), 4, norm=norm, generator=torch.Generator().manual_seed(0))
+    network = Network(module, torch.bfloat16)
+    generator = torch.Generator().manual_seed(1)
+    x, counts = torch.randn(2, 6, 3, 16, 16, generator=generator), torch.tensor([6, 4])
+    mask, keys = torch.arange(6) < counts[:, None], torch.tensor([3, 4])
+    params = network.initial_params + 0.01 * torch.randn(2, network.parameters.dim, generator=generator)
+    buffers = network.initial_buffers.expand(2, -1).clone()
+    stacked = network.stacked(
+        network.parameters.views(params), buffers, x, mask, keys, train=train_mode, updates_statistics=train_mode
+    )
+    assert stacked.logits.dtype == torch.float32
+    for worker, count in enumerate(counts.tolist()):
+        alone_buffers = network.initial_buffers.clone()
+        one = Pass(train_mode, None, keys[worker], train_mode)
+        alone = network.single(network.parameters.views(params[worker]), alone_buffers, x[worker, :count], one)
+        assert alone.logits.dtype == torch.float32
+        scale = float(alone.logits.abs().max())
+        assert torch.allclose(stacked.logits[worker, :count], alone.logits, rtol=0, atol=16 * ROUND_OFF * scale)
+        assert torch.allclose(buffers[worker], alone_buffers, rtol=0, atol=ROUND_OFF)
+
+
+def test_products_are_taken_in_bfloat16_and_the_perceptron_kernel_stands_back():
+    network = Network(models.build("mlp", (1, 4, 4), 3, norm="none"), torch.bfloat16)
+    weights = network.parameters.views(network.initial_params)
+    output = network.single(weights, network.initial_buffers, torch.ones(2, 1, 4, 4), Pass(train=False))
+    assert output.activations[0].dtype == torch.bfloat16
+    assert Perceptron.of(network) is None
+    assert Perceptron.of(Network(network.module)) is not None
+
+
+def test_threads_and_evaluation_use_the_same_arithmetic():
+    config = make_config("precision=bf16-mixed", "threads=2", "model.name=lenet5")
+    done = train(config, make_module(config, dataset=synthetic_dataset((3, 16, 16))))
+    alone = make_config("precision=bf16-mixed", "model.name=lenet5")
+    assert torch.equal(done.params, train(alone, make_module(alone, dataset=synthetic_dataset((3, 16, 16)))).params)

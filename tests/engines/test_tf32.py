@@ -1,0 +1,44 @@
+"""TensorFloat-32 is used where it was asked for, and there by the networks alone."""
+
+import pytest
+import torch
+
+from fl_platform.algorithms.base import Algorithm, LocalBatch, LocalStep, Updates
+from fl_platform.models.flat import Stack, Vector
+from tests.federations import make_config, train
+
+
+def flags() -> set[bool]:
+    return {torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32}
+
+
+class Watching(Algorithm):
+    name = "watching"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_networks, self.elsewhere = list[set[bool]](), list[set[bool]]()
+
+    def local_loss(self, batch: LocalBatch) -> torch.Tensor:
+        self.in_networks.append(flags())
+        return super().local_loss(batch)
+
+    def local_direction(self, step: LocalStep) -> Stack:
+        self.elsewhere.append(flags())
+        return step.gradient
+
+    def server_direction(self, updates: Updates) -> Vector:
+        self.elsewhere.append(flags())
+        return updates.mean_delta
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("asked", [False, True])
+def test_tf32_stays_within_the_networks(asked, engine):
+    torch.backends.cudnn.allow_tf32 = True  # as torch has it
+    algorithm = Watching()
+    train(make_config(f"tf32={str(asked).lower()}", f"engine={engine}", "num_rounds=2"), algorithm=algorithm)
+    assert algorithm.in_networks
+    assert all(found == {asked} for found in algorithm.in_networks)
+    assert all(found == {False} for found in algorithm.elsewhere)
+    assert flags() == {False}
