@@ -275,7 +275,7 @@ class Algorithm(L.Callback):
                 setattr(self, name, saved.to(current.device) if isinstance(current, Tensor) else saved)
 
 
-_DEFAULT_HOOKS = {hook: vars(Algorithm)[hook] for hook in ("local_loss", "local_direction")}
+_DEFAULT_HOOKS = {hook: vars(Algorithm)[hook] for hook in ("local_loss", "local_direction", "evaluated_params")}
 
 
 def has_default(algorithm: Algorithm, *hooks: str) -> bool:

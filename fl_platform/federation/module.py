@@ -36,6 +36,22 @@ from fl_platform.models.network import Network
 from fl_platform.runs import metrics
 
 
+def federation_of(
+    config: Config, network: Network, ranks: Ranks, device: torch.device, dtype: torch.dtype
+) -> Federation:
+    """Return what an algorithm may know of the experiment."""
+    return Federation(
+        ranks=ranks,
+        layout=network.parameters,
+        num_workers=config.num_workers,
+        cohort_size=config.cohort_size,
+        num_blocks=len(network.blocks),
+        seed=config.seed,
+        device=device,
+        dtype=dtype,
+    )
+
+
 class FederatedModule(L.LightningModule):
     """The server: global model, worker pool, scoreboard; it finds its algorithm among the Trainer's callbacks."""
 
@@ -71,16 +87,7 @@ class FederatedModule(L.LightningModule):
         return Ranks(self.trainer.global_rank, self.trainer.world_size)
 
     def federation(self, device: torch.device) -> Federation:
-        return Federation(
-            ranks=self.ranks,
-            layout=self.network.parameters,
-            num_workers=self.config.num_workers,
-            cohort_size=self.config.cohort_size,
-            num_blocks=len(self.network.blocks),
-            seed=self.config.seed,
-            device=device,
-            dtype=self.global_params.dtype,
-        )
+        return federation_of(self.config, self.network, self.ranks, device, self.global_params.dtype)
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
