@@ -155,6 +155,15 @@ def config_in(values: Any, path: Path) -> dict[str, Any]:
     return upgraded(config)
 
 
+def diverged_round(path: Path) -> int | None:
+    """The round in which the run that wrote a checkpoint diverged, or None."""
+    try:
+        found = json.loads(load(path, mmap=True)["federated"]["scoreboard"])["diverged_round"]
+    except (KeyError, TypeError, ValueError):
+        raise foreign(path) from None
+    return found if isinstance(found, int) else None
+
+
 def load(path: Path, mmap: bool = False) -> dict[str, Any]:
     """Tensors and plain values; a file that holds anything else is refused before any of it is called."""
     try:

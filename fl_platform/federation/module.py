@@ -183,9 +183,13 @@ class FederatedModule(L.LightningModule):
                 }
 
     def is_due(self, round: int) -> bool:
-        """Evaluated rounds are the first, every ``evaluation.every`` from it, and the last."""
+        """Evaluated rounds are the scheduled ones, and the last where the run ends early."""
+        return self.is_scheduled(round) or self.trainer.should_stop
+
+    def is_scheduled(self, round: int) -> bool:
+        """The first round, every ``evaluation.every`` from it, and the last."""
         every = self.config.evaluation.every or 1
-        return (round - 1) % every == 0 or round == self.config.num_rounds or self.trainer.should_stop
+        return (round - 1) % every == 0 or round == self.config.num_rounds
 
     def evaluate(self, params: Tensor | None = None) -> Scores:
         """Scores of the model that counts, or of another, on the whole test set."""
@@ -225,8 +229,18 @@ class FederatedModule(L.LightningModule):
             self.states.load_state_dict(saved["states"])
             self.scoreboard = Scoreboard(**json.loads(saved["scoreboard"]))
             self.history = json.loads(saved["history"])
+            self._forget_early_evaluation()
         except (KeyError, TypeError, IndexError, AttributeError, json.JSONDecodeError) as error:
             raise UserError(
                 f"the checkpoint does not hold what this version saves ({type(error).__name__}: {error}); "
                 "leave out --continue or --resume to start again"
             ) from None
+
+    def _forget_early_evaluation(self) -> None:
+        """A round that was evaluated because it was to be the last, and is not, counts as the others between two."""
+        if not self.history or self.scoreboard.diverged_round is not None:
+            return
+        last = self.history[-1]
+        if not self.is_scheduled(last[metrics.ROUND]) and metrics.TEST_ACCURACY in last:
+            self.history[-1] = {name: value for name, value in last.items() if not name.startswith(metrics.EVALUATED)}
+            self.scoreboard = Scoreboard.of_rows(self.scoreboard.targets, self.history)

@@ -16,7 +16,7 @@ from fl_platform.config.plugins import import_plugins
 from fl_platform.config.resolve import RunSpec, all_options, resolve
 from fl_platform.config.schema import Config, flatten
 from fl_platform.errors import UserError
-from fl_platform.federation.checkpoints import check_valid, saved_config
+from fl_platform.federation.checkpoints import check_valid, diverged_round, saved_config
 from fl_platform.runs.checkpoint_files import round_of
 from fl_platform.runs.directory import RunDirectory
 
@@ -54,6 +54,8 @@ def resumed(target: str, given: DictConfig) -> tuple[RunSpec, Path]:
             f"--resume with {LENGTH}={config.num_rounds}: the run is at round {round_of(checkpoint)}; "
             "a run can be made longer, not shorter"
         )
+    if (diverged := diverged_round(checkpoint)) is not None:
+        raise UserError(f"--resume with {LENGTH}={config.num_rounds}: the run diverged in round {diverged}")
     if home is not None and "output.dir" not in changed:
         config.output.dir = str(home.parent)
     return resolve(config), checkpoint
