@@ -198,24 +198,24 @@ def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> 
     """Run the trials of a sweep as the options say; returns whether it was stopped, and its status."""
     from fl_platform.sweeps.display import make_display
     from fl_platform.sweeps.launcher import Launcher
-    from fl_platform.sweeps.pools import Companions
+    from fl_platform.sweeps.pools import ExtraLaunchers
 
     pool = make_pool(args, ledger.launch(args.keys))
     display = make_display()
-    companions = None
+    extra_launchers = None
     is_stopped = True
     try:
         launcher = Launcher(sweep, sweep.directory, ledger, pool, display, retries=args.retries, cap=args.cap)
         display.say(f"sweep {sweep.identifier}: {launcher.at_most} trials, {sweep.directory}")
         if args.in_process and (args.jobs or 1) > 1:
             limits = ["--retries", str(args.retries), *(["--cap", str(args.cap)] if args.cap else [])]
-            companions = Companions(args.jobs - 1, [str(args.target), *args.keys, *limits], sweep.directory)
+            extra_launchers = ExtraLaunchers(args.jobs - 1, [str(args.target), *args.keys, *limits], sweep.directory)
         launcher.run()
         is_stopped = launcher.stopping
     finally:
         pool.close()
-        if companions is not None:
-            companions.end(stop=is_stopped)
+        if extra_launchers is not None:
+            extra_launchers.end(stop=is_stopped)
         display.close()
     return is_stopped, launcher.status()
 

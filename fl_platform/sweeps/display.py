@@ -1,4 +1,4 @@
-"""What a person sees of a running sweep: a live table on a terminal, plain lines elsewhere."""
+"""Shows a running sweep: a live table on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -19,15 +19,17 @@ class Display:
         self._stream = sys.stderr  # a trial in the launcher's process writes to its log instead
 
     def say(self, message: str) -> None:
+        """Show a message."""
         print(message, file=self._stream, flush=True)
 
     def update(self, status: Status, running: list[tuple[Trial, dict[str, Any]]]) -> None:
+        """Show the status and, on a terminal, the newest row of every running trial."""
         if time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
             self.say(status.line())
 
     def close(self) -> None:
-        """Plain lines need no end."""
+        """Nothing to do for plain lines."""
 
 
 class LiveDisplay(Display):
@@ -71,4 +73,5 @@ class LiveDisplay(Display):
 
 
 def make_display() -> Display:
+    """The display that fits standard error."""
     return LiveDisplay() if sys.stderr.isatty() else Display()

@@ -1,4 +1,4 @@
-"""The ledger of a sweep: an append-only table of what happened to each trial, safe against crashes and rivals.
+"""The ledger of a sweep: an append-only table of what happened to each trial, safe against crashes and other launchers.
 
 A trial's state is its newest event: proposed, started, finished, diverged, stopped (early termination), failed,
 interrupted, or shared (its configuration equals that of another trial). Rows are only ever added.
@@ -60,6 +60,7 @@ class Entry:
 
     @property
     def summary(self) -> dict[str, Any]:
+        """The run's summary as far as the trial left one."""
         found = self.data.get("summary", {})
         assert isinstance(found, dict)
         return found
@@ -96,6 +97,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
+        """Close the database and release the launcher's lock."""
         self._db.close()
         if self._lock is not None:
             os.close(self._lock)
@@ -104,22 +106,25 @@ class Ledger:
 
     # --- launchers ---
 
-    def launch(self, words: list[str]) -> int:
-        """Enter as a launcher; returns the lock's descriptor, which trials inherit: a claim lives while either does."""
+    def launch(self, arguments: list[str]) -> int:
+        """Register this process as a launcher, with the arguments it was given.
+
+        Returns the descriptor of its lock, which trials inherit: a claim holds while the launcher or the trial lives.
+        """
         path = self._lock_file(self.launcher)
         with writing(str(path.parent)):
             path.parent.mkdir(exist_ok=True)
             self._lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.record(None, "launch", data={"words": words})
+        self.record(None, "launch", data={"arguments": arguments})
         return self._lock
 
     def keep_retries(self, retries: int) -> None:
-        """Put down how often this launcher tries failed trials again."""
+        """Record how often this launcher tries failed trials again."""
         self.record(None, "retries", data={"retries": retries})
 
     def retries(self) -> int:
-        """How often failed trials are tried again, as the newest launcher has it."""
+        """How often failed trials are tried again, as the newest launcher recorded it; 0 where none did."""
         found = self._rows("SELECT data FROM events WHERE kind = 'retries' ORDER BY seq DESC LIMIT 1")
         return int(json.loads(found[0]["data"])["retries"]) if found else 0
 
@@ -134,6 +139,7 @@ class Ledger:
         return self.directory / "launchers" / f"{launcher}.lock"
 
     def request_stop(self) -> None:
+        """Ask the launchers at work to stop."""
         self.record(None, "stop")
 
     def stop_requested(self) -> bool:
@@ -148,7 +154,9 @@ class Ledger:
     def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
         try:
             return self._db.execute(query, values).fetchall()
-        except sqlite3.OperationalError as error:  # a full disk, a read-only one, a rival that holds it for a minute
+        except (
+            sqlite3.OperationalError
+        ) as error:  # a full disk, a read-only one, another launcher that holds it for a minute
             kind = DiskFull if error.sqlite_errorcode == sqlite3.SQLITE_FULL else UserError
             raise kind(
                 f"the ledger {self.file} cannot be used: {error}; what it has stays, and the same command goes on"
@@ -156,7 +164,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """No other process writes in between."""
+        """Run the block as one transaction: no other process writes in between."""
         self._rows("BEGIN IMMEDIATE")
         try:
             yield
@@ -176,6 +184,7 @@ class Ledger:
         pid: int | None = None,
         data: dict[str, Any] | None = None,
     ) -> None:
+        """Append an event: of a trial, or without one of a launcher."""
         values = (
             time.time(),
             trial,
@@ -194,6 +203,7 @@ class Ledger:
         )
 
     def entries(self) -> list[Entry]:
+        """Every trial with its newest state, in the order of their numbers."""
         return [
             Entry(
                 number=row["trial"],
@@ -213,13 +223,13 @@ class Ledger:
         ]
 
     def propose(self, wanted: list[dict[str, Any]]) -> None:
-        """Put down the points of a grid; those already there are left alone."""
+        """Record the points of a grid; those already recorded are left alone."""
         with self.transaction():
             for number in range(self.count(), len(wanted)):
                 self.record(number, TrialState.PROPOSED, data={"params": wanted[number]})
 
     def propose_next(self, at_most: int, next_point: Callable[[int, list[Entry]], dict[str, Any]]) -> bool:
-        """Put down one more point of a search, unless it has all it may have."""
+        """Record one more point of a search; returns False where it has ``at_most`` already."""
         with self.transaction():
             number = self.count()
             if number >= at_most:
@@ -228,12 +238,13 @@ class Ledger:
             return True
 
     def count(self) -> int:
+        """How many trials were proposed."""
         return int(self._rows("SELECT count(*) FROM events WHERE kind = ?", (TrialState.PROPOSED.value,))[0][0])
 
     def claim(self, retries: int, at_most: int, identify: Callable[[Entry], str]) -> Entry | None:
-        """Start the next trial that is open to this launcher, or nothing.
+        """Record the start of the next trial that is open to this launcher and return it; None where none is.
 
-        ``identify`` gives a trial's run id. A trial whose run id another one has is put down as shared.
+        ``identify`` gives a trial's run id. A trial whose run id another one has is recorded as shared.
         """
         while True:
             with self.transaction():
