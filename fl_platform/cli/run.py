@@ -2,13 +2,16 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from fl_platform.config.arguments import RunArguments, parse_run
 from fl_platform.config.compose import from_given, parse_arguments, parse_mapping
 from fl_platform.config.options import enters_identity
 from fl_platform.config.plugins import import_plugins
 from fl_platform.config.resolve import RunSpec, all_options, resolve, spec_of
-from fl_platform.config.schema import Config
+from fl_platform.config.schema import Config, shown, to_dict
 from fl_platform.errors import UserError
 
 
@@ -50,8 +53,33 @@ def main(words: list[str]) -> int:
 
 
 def resume_command(spec: RunSpec) -> str:
-    words = ["python", "-m", "fl_platform", "run", "--resume", spec.run_id, f"output.dir={spec.output}"]
-    return shlex.join(words)
+    """The command that goes on with a run, with the arguments that name code of the user's."""
+    code = code_arguments(OmegaConf.create(to_dict(spec.config)))
+    keys = [f"{key}={shown(value)}" for key, value in code.items()]
+    return shlex.join(
+        ["python", "-m", "fl_platform", "run", "--resume", spec.run_id, *keys, f"output.dir={spec.output}"]
+    )
+
+
+def code_arguments(config: DictConfig) -> dict[str, Any]:
+    """The keys of a configuration that name code to be imported: plugins, and a model by its dotted path."""
+    named = {"plugins": OmegaConf.select(config, "plugins"), "model.name": OmegaConf.select(config, "model.name")}
+    if isinstance(named["plugins"], ListConfig):
+        named["plugins"] = OmegaConf.to_container(named["plugins"])
+    if isinstance(named["model.name"], str) and "." not in named["model.name"]:
+        del named["model.name"]  # one of the platform's own, or of a plugin
+    return {key: value for key, value in named.items() if value}
+
+
+def refuse_unnamed_code(named: dict[str, Any], given: DictConfig, target: str) -> None:
+    """Raise UserError unless the command line repeats every key of a checkpoint that names code."""
+    repeated = code_arguments(given)
+    missing = [f"{key}={shown(value)}" for key, value in named.items() if repeated.get(key) != value]
+    if missing:
+        raise UserError(
+            f"--resume {target}: the checkpoint names code to import, which a file alone may not start; "
+            f"if you trust it, give it again: {' '.join(missing)}"
+        )
 
 
 def resumed(args: RunArguments, target: str) -> tuple[RunSpec, Path]:
@@ -80,9 +108,11 @@ def resumed(args: RunArguments, target: str) -> tuple[RunSpec, Path]:
             )
         checkpoint = found
     saved = parse_mapping(saved_config(checkpoint), f"--resume {target}")
+    again = code_arguments(saved)
+    refuse_unnamed_code(again, given, target)
     saved.merge_with(given)
     config = from_given(saved)
-    refuse_changes(args.keys, config)
+    refuse_changes([key for key in args.keys if key.partition("=")[0] not in again], config)
     return resolve(config, directory=run_directory(checkpoint)), checkpoint
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from fl_platform.config.resolve import RunSpec, spec_of
-from fl_platform.errors import DiskFull
+from fl_platform.errors import DiskFull, UserError
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.status import RunStatus
@@ -58,7 +58,11 @@ class Trial:
 
 
 def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> Trial:
-    """The trial of a proposal; its configuration is resolved here exactly as ``run`` will resolve it."""
+    """The trial of a proposal; its configuration is resolved here exactly as ``run`` will resolve it.
+
+    Raises UserError for a proposal that is not one of the sweep, and for one that ``run`` would refuse.
+    """
+    check_proposal(sweep, params)
     json_file = directory / "params" / f"{number:05d}.json"
     program = str(sweep.config.get("program", ""))
     command = [*expand(sweep.command, params, program=program, json_file=str(json_file)), *launch_arguments(sweep)]
@@ -70,6 +74,15 @@ def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> 
     varied = {key: value for key, value in params.items() if "value" not in sweep.parameters.get(key, {})}
     label = " ".join(str(value) if key == "point" else f"{key}={value}" for key, value in varied.items())
     return Trial(number, params, command, spec, arguments.skip_finished, notices, directory, label)
+
+
+def check_proposal(sweep: Sweep, params: dict[str, Any]) -> None:
+    """Raise UserError for values that the YAML does not have: a ledger is data and adds no keys, names or code."""
+    for key, value in params.items():
+        spec = sweep.parameters.get(key)
+        listed = None if spec is None else spec.get("values", [spec["value"]] if "value" in spec else None)
+        if spec is None or (listed is not None and value not in listed):
+            raise UserError(f"{key}={value} of the ledger is not a value of the sweep {sweep.source}")
 
 
 def launch_arguments(sweep: Sweep) -> list[str]:
