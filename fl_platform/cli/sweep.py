@@ -1,7 +1,6 @@
 """``sweep``: run, watch and evaluate many runs from one W&B sweep YAML, without a server."""
 
 import argparse
-import sqlite3
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,13 +45,7 @@ def main(args: list[str]) -> int:
     }[action]
     declare(own)
     options = own.parse_intermixed_args(args[1:])
-    try:
-        return execute(options)
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second if sqlite quotes damaged text
-        raise UserError(
-            f"the ledger of {options.target} cannot be used: {error}; "
-            "move ledger.sqlite away and launch again, which takes over the runs that are finished"
-        ) from None
+    return execute(options)
 
 
 def target_options(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +160,7 @@ def count(text: str) -> int:
 
 
 def run_sweep(args: argparse.Namespace) -> int:
-    """Run a sweep to its end; returns 0, 1 if a trial failed, or 130 if it was stopped with trials left."""
+    """Run a sweep to its end; returns 0, 1 if a trial failed, or 130 if it ended with trials left."""
     from fl_platform.sweeps.definition import read_sweep
     from fl_platform.sweeps.ledger import Ledger
     from fl_platform.sweeps.status import LEFT
@@ -176,14 +169,14 @@ def run_sweep(args: argparse.Namespace) -> int:
     refuse_problems(sweep)
     sweep.write_copy(sweep.directory)
     with Ledger(sweep.directory) as ledger:
-        is_stopped, status = launch_sweep(args, sweep, ledger)
+        status = launch_sweep(args, sweep, ledger)
     for entry in status.failed:
         print(
             sentence(f"trial {entry.number} failed {entry.failures} times: {entry.data.get('message')}"),
             file=sys.stderr,
         )
     print(status.line(), flush=True)
-    return 130 if is_stopped and status.counts[LEFT] else 1 if status.failed else 0
+    return 130 if status.counts[LEFT] else 1 if status.failed else 0
 
 
 def refuse_problems(sweep: "Sweep") -> None:
@@ -194,8 +187,8 @@ def refuse_problems(sweep: "Sweep") -> None:
         raise UserError(f"{sweep.source}: {problem}")
 
 
-def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> "tuple[bool, Status]":
-    """Run the trials of a sweep as the options say; returns whether it was stopped, and its status."""
+def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> "Status":
+    """Run the trials of a sweep as the options say; returns the status of the sweep."""
     from fl_platform.sweeps.display import make_display
     from fl_platform.sweeps.launcher import Launcher
     from fl_platform.sweeps.pools import ExtraLaunchers
@@ -217,7 +210,7 @@ def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> 
         if extra_launchers is not None:
             extra_launchers.end(stop=is_stopped)
         display.close()
-    return is_stopped, launcher.status()
+    return launcher.status()
 
 
 def make_pool(args: argparse.Namespace, lock: int) -> "Pool":
@@ -252,7 +245,7 @@ def show_status(args: argparse.Namespace) -> int:
 
     sweep, directory = find_sweep(args.target, args.keys)
     refuse_problems(sweep)
-    with Ledger(directory) as ledger:
+    with Ledger(directory, read_only=True) as ledger:
         entries = ledger.entries()
         has_end = sweep.method == "grid" or sweep.run_cap is not None
         status = status_of(
@@ -316,7 +309,7 @@ def choose_best(args: argparse.Namespace) -> int:
 
     sweep, directory = find_sweep(args.target, args.keys)
     refuse_problems(sweep)
-    with Ledger(directory) as ledger:
+    with Ledger(directory, read_only=True) as ledger:
         content = choose(sweep, directory, ledger, args.by, args.select_on, dict(args.reuse))
     if args.write:
         write_chosen(args.write, content)

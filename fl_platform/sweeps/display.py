@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from fl_platform.runs import metrics
-from fl_platform.sweeps.status import Status
+from fl_platform.sweeps.status import Status, is_number
 from fl_platform.sweeps.trials import Trial
 
 SECONDS_BETWEEN_LINES = 30
@@ -53,7 +53,8 @@ class LiveDisplay(Display):
 
         table = Table("trial", "run", "round", "accuracy", "best", "point", box=None)
         for trial, row in running:
-            figures = [f"{row[key]:.4f}" if key in row else "" for key in (metrics.TEST_ACCURACY, metrics.TOP_ACCURACY)]
+            values = [row.get(key) for key in (metrics.TEST_ACCURACY, metrics.TOP_ACCURACY)]
+            figures = [f"{value:.4f}" if is_number(value) else "" for value in values]
             rounds = f"{row.get(metrics.ROUND, 0)}/{trial.spec.config.num_rounds}"
             table.add_row(
                 str(trial.number),

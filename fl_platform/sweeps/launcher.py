@@ -40,6 +40,10 @@ class Running:
         """Read the rounds it has on disk so far; returns whether there are new ones."""
         return self.rows.read(self.trial.files.newest_rounds())
 
+    def damage(self) -> str:
+        """A sentence about rows of its file that cannot be read and are left out; empty without such rows."""
+        return f"{self.rows.path}: {self.rows.damaged} rows are damaged and left out" if self.rows.damaged else ""
+
 
 class Launcher:
     """One process that works on a sweep, alone or beside others."""
@@ -93,6 +97,7 @@ class Launcher:
         """Collect, stop and start trials once; returns False when there is nothing more to do."""
         self._collect()
         if self._signals > 1:
+            self.stopping = True
             return False
         self._look_when_due()
         if not self.stopping and time.monotonic() >= self._next_claim and len(self.running) < self.pool.capacity():
@@ -126,9 +131,7 @@ class Launcher:
             return self.sweep.method != "grid" and self.ledger.propose_next(self.at_most, self._propose)
         trial = self._plans[entry.number]
         for notice in trial.notices:
-            if notice not in self._noticed:
-                self._noticed.add(notice)
-                self.display.say(notice)
+            self._say_once(notice)
         running = Running(trial, entry.attempt)
         if stored := stored_outcome(trial):
             self._record(running, stored)
@@ -142,6 +145,11 @@ class Launcher:
                 trial.number, TrialState.STARTED, run_id=trial.spec.run_id, attempt=entry.attempt, pid=running.pid
             )
         return True
+
+    def _say_once(self, message: str) -> None:
+        if message and message not in self._noticed:
+            self._noticed.add(message)
+            self.display.say(message)
 
     def _identify(self, entry: Entry) -> str:
         return self._trial(entry).spec.run_id
@@ -158,6 +166,7 @@ class Launcher:
             running = self.running.pop(number)
             self._next_claim = 0.0
             running.read()
+            self._say_once(running.damage())
             outcome = judge(running.trial, exit_code, running.rows.latest, asked_to_stop=running.stop_as)
             if outcome.state is TrialState.INTERRUPTED and isinstance(self.pool, InProcessPool):
                 self.stopping = True  # Ctrl-C reached the trial itself
@@ -218,9 +227,10 @@ class Launcher:
         if entry.number in self.running:
             found.history = self.running[entry.number].rows.values(self.sweep.metric)
         elif entry.run_id:
-            rows = RowReader()
-            rows.read(self._trial(entry).files.newest_rounds())
-            found.history = rows.values(self.sweep.metric)
+            earlier = Running(self._trial(entry), entry.attempt)
+            earlier.read()
+            self._say_once(earlier.damage())
+            found.history = earlier.rows.values(self.sweep.metric)
         if entry.state.is_done:
             self._ended[entry.number] = found
         return found
