@@ -1,5 +1,6 @@
 """Validates a sweep YAML without running it: W&B's schema, every key and value against our configuration, its size."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from fl_platform.runs import metrics
 from fl_platform.sweeps.commands import run_arguments
 from fl_platform.sweeps.definition import METHODS, Sweep, read_sweep
 from fl_platform.sweeps.engine import HyperParameter, SchemaError, validator
-from fl_platform.sweeps.proposals import engine_config, grid, grid_size, limit, propose, values_of
+from fl_platform.sweeps.proposals import count_values, engine_config, grid, grid_size, limit, propose, values_of
 from fl_platform.sweeps.trials import plan
 
 FULL_GRID = 400
 """Grids of up to so many points are resolved point by point, larger ones until every value has occurred."""
+LARGEST_GRID = 100_000
+"""Points of a grid: the engine takes 2 kB for each."""
 DRAWS = 20  # points looked at of a search that has no list of points
 
 _TOP_LEVEL = (
@@ -102,13 +105,27 @@ def schema_problems(sweep: Sweep) -> Iterator[str]:
         yield f"run_cap={sweep.run_cap} is not allowed; it must be a whole number >= 1"
     if not sweep.parameters:
         yield "parameters={} is empty; a sweep ranges over at least one key"
-    for key, spec in sweep.parameters.items():
-        yield from parameter_problems(key, spec, sweep.method)
+    found = [
+        problem for key, spec in sweep.parameters.items() for problem in parameter_problems(key, spec, sweep.method)
+    ]
+    yield from found or size_problems(sweep)
     for error in validator.iter_errors({"method": "grid", "parameters": {"seed": {"value": 0}}, **of_metric(sweep)}):
         while error.validator == "oneOf":  # its own message has no reason; the errors inside do
             error = error.context[0]
         place = ".".join(map(str, error.absolute_path))
         yield f"{place}={error.instance} is not allowed: {expected(error)}"
+
+
+def size_problems(sweep: Sweep) -> Iterator[str]:
+    """Whether a grid is too large: W&B's engine lists all of its points, however few are asked for."""
+    if sweep.method == "grid" and (size := grid_size(sweep)) > LARGEST_GRID:
+        counts = ", ".join(
+            f"{key} {count}" for key, spec in sweep.parameters.items() if (count := count_values(spec)) > 1
+        )
+        yield (
+            f"the grid has {size} points ({counts}); at most {LARGEST_GRID} are listed, "
+            "so sweep fewer values or use method: random with run_cap:"
+        )
 
 
 def of_metric(sweep: Sweep) -> dict[str, Any]:
@@ -139,10 +156,13 @@ def parameter_problems(key: str, spec: Any, method: str) -> Iterator[str]:
         return
     if method == "grid" and parameter.type not in _IN_GRIDS:
         yield f"parameters.{key}={spec} cannot be listed; a grid needs values: [...], whole min: and max:, or q_uniform"
+    seen: set[str] = set()
     for value in spec.get("values", []):
-        if spec["values"].count(value) > 1:
+        text = json.dumps(value, sort_keys=True, default=str)
+        if text in seen:
             yield f"parameters.{key} lists {value} more than once; every value is tried once"
             return
+        seen.add(text)
 
 
 def empty_range(key: str, spec: dict[str, Any]) -> str | None:

@@ -59,20 +59,31 @@ def engine_config(sweep: Sweep) -> dict[str, Any]:
 
 
 def grid_size(sweep: Sweep) -> int:
-    """Points of a grid, repeated values counted."""
-    return math.prod(len(values_of(sweep, key)) for key in sweep.parameters)
+    """The number of points of a grid, repeated values counted, without listing them."""
+    return math.prod(count_values(spec) for spec in sweep.parameters.values())
+
+
+def count_values(spec: dict[str, Any]) -> int:
+    """How many values a grid parameter takes: one, those it lists, or those of its range."""
+    if "value" in spec:
+        return 1
+    if "values" in spec:
+        return len(spec["values"])
+    if "q" in spec:  # numpy's arange, without its last value
+        return max(0, math.ceil(min((spec["max"] - spec["min"]) / spec["q"], 1e18)))
+    return max(0, 1 + int(spec["max"]) - int(spec["min"]))
 
 
 def values_of(sweep: Sweep, key: str) -> list[Any]:
     """The values a grid parameter takes, the engine's reading of ranges included."""
-    alone = {"method": "grid", "parameters": {key: sweep.parameters[key]}}
     spec = sweep.parameters[key]
+    alone = {"method": "grid", "parameters": {key: spec}}
     if "value" in spec:
         return [spec["value"]]
     if "values" in spec:
         return list(spec["values"])
-    size = 1 + int((spec["max"] - spec["min"]) / spec.get("q", 1))
-    return [plain(run.config[key]["value"]) for run in engine.next_runs(alone, [], n=size + 1) if run is not None]
+    found = engine.next_runs(alone, [], n=count_values(spec) + 1)
+    return [plain(run.config[key]["value"]) for run in found if run is not None]
 
 
 def grid(sweep: Sweep) -> list[dict[str, Any]]:

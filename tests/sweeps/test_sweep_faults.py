@@ -43,3 +43,24 @@ def test_ctrl_c_twice_at_once_ends_with_130(tmp_path: Path, capsys) -> None:
     thread.join()
     assert code == 130
     assert "0/2 done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("parameters", "size"),
+    [
+        ({"seed": {"min": 0, "max": 10**12}}, 10**12 + 1),
+        ({key: {"values": [*range(1, 1001)]} for key in ("seed", "num_rounds", "local_steps", "batch_size")}, 10**12),
+        ({"local_lr": {"distribution": "q_uniform", "min": 0.0, "max": 1e6, "q": 1e-300}}, 10**18),
+    ],
+)
+@pytest.mark.parametrize("command", [["check"], ["run", "--cap", "1"], ["status"]])
+def test_a_grid_that_is_too_large_is_refused_with_its_size(command, parameters, size, tmp_path, capsys) -> None:
+    path = write_sweep(tmp_path / "large.yaml", parameters)
+    action, *options = command
+    (tmp_path / "runs").mkdir()
+    began = time.process_time()
+    assert main(["sweep", action, str(path), *options, *([] if action == "check" else [f"output.dir={tmp_path}"])]) == 2
+    error = capsys.readouterr().err
+    assert f"the grid has {size} points" in error or "never launched" in error
+    assert time.process_time() - began < 5
+    assert not [*tmp_path.glob("sweeps/*")]
