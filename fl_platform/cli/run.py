@@ -19,7 +19,7 @@ def main(words: list[str]) -> int:
     args = parse_run(words)
     spec, checkpoint = (spec_of(args), None) if args.resume is None else resumed(args, args.resume)
 
-    from fl_platform.federation.launch import Result, is_first_rank, launch, say
+    from fl_platform.federation.launch import SHOWN, Result, is_first_rank, launch, say
     from fl_platform.runs import metrics
     from fl_platform.runs.directory import RunDirectory, check_writable, json_text
     from fl_platform.runs.status import RunStatus
@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
             raise UserError(f"--json {args.json} is a directory; give a file")
     files = RunDirectory(spec.output, spec.run_id)
     stored = files.result()
-    if args.skip_finished and stored and stored[metrics.STATUS] == RunStatus.FINISHED:
+    if args.skip_finished and stored and stored[metrics.STATUS] == RunStatus.FINISHED and stored.keys() >= SHOWN:
         say(f"run {spec.run_id} is finished already")
         result = Result(stored, None)
     else:

@@ -56,6 +56,13 @@ UNFIT = (
 """Trainer arguments that would skip rounds or their evaluation, or that need the optimiser a round does not have."""
 
 
+SHOWN = {
+    *("run", metrics.ROUNDS, metrics.TOP_ACCURACY, metrics.TOP_ACCURACY_ROUND),
+    *(metrics.FINAL_ACCURACY, metrics.FINGERPRINT),
+}
+"""Keys of a summary that the last line of a run shows."""
+
+
 @dataclass(frozen=True)
 class Result:
     """How a run ended."""

@@ -12,7 +12,7 @@ from fl_platform.config.migrate import upgraded
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError
 from fl_platform.runs import cache, liveness, metrics, wandb_logs
-from fl_platform.runs.directory import RunDirectory, read_json
+from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
 from fl_platform.runs.rows import RowReader
 from fl_platform.runs.status import RunStatus
@@ -36,7 +36,7 @@ def read_directory(path: Path, wandb_log: Path | None = None, cache_dir: Path | 
         return kept
     record = RunReader(path, lists=True).read(wandb_log)
     assert record is not None  # a first read always returns a record
-    if files.result() is not None and rounds is not None:
+    if record.status and record.status.has_ended and rounds is not None:
         cache.save(place, key, record)
     return record
 
@@ -60,6 +60,7 @@ class RunReader:
         self._description: dict[str, Any] = {}
         self._started = 0.0
         self._result: dict[str, Any] = {}
+        self._result_problem = ""
         self._stamps: dict[str, int] = {}
         self._rows = RowReader(lists=lists)
         self._record: RunRecord | None = None
@@ -98,6 +99,8 @@ class RunReader:
     def _warnings(self) -> Iterator[str]:
         if not self._config:
             yield f"{self.path}: config.yaml is missing or cannot be read"
+        if self._result_problem:
+            yield self._result_problem
         if self._rows.damaged:
             yield f"{self.path}: {self._rows.damaged} rows are damaged"
 
@@ -131,7 +134,7 @@ class RunReader:
     def _read_result(self) -> bool:
         if not self._changed(self._files.result_file):
             return False
-        self._result = read_json(self._files.result_file)
+        self._result, self._result_problem = self._files.checked_result()
         return True
 
     def _changed(self, path: Path) -> bool:

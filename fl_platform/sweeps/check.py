@@ -19,7 +19,7 @@ from fl_platform.sweeps.trials import plan
 FULL_GRID = 400
 """Grids of up to so many points are resolved point by point, larger ones until every value has occurred."""
 LARGEST_GRID = 100_000
-"""Points of a grid: the engine takes 2 kB for each."""
+"""Points of a grid; larger ones are refused."""
 DRAWS = 20  # points looked at of a search that has no list of points
 
 _TOP_LEVEL = (
@@ -105,9 +105,8 @@ def schema_problems(sweep: Sweep) -> Iterator[str]:
         yield f"run_cap={sweep.run_cap} is not allowed; it must be a whole number >= 1"
     if not sweep.parameters:
         yield "parameters={} is empty; a sweep ranges over at least one key"
-    found = [
-        problem for key, spec in sweep.parameters.items() for problem in parameter_problems(key, spec, sweep.method)
-    ]
+    parameters = sweep.parameters.items()
+    found = [problem for key, spec in parameters for problem in parameter_problems(key, spec, sweep.method)]
     yield from found or size_problems(sweep)
     for error in validator.iter_errors({"method": "grid", "parameters": {"seed": {"value": 0}}, **of_metric(sweep)}):
         while error.validator == "oneOf":  # its own message has no reason; the errors inside do
@@ -119,9 +118,8 @@ def schema_problems(sweep: Sweep) -> Iterator[str]:
 def size_problems(sweep: Sweep) -> Iterator[str]:
     """Whether a grid is too large: W&B's engine lists all of its points, however few are asked for."""
     if sweep.method == "grid" and (size := grid_size(sweep)) > LARGEST_GRID:
-        counts = ", ".join(
-            f"{key} {count}" for key, spec in sweep.parameters.items() if (count := count_values(spec)) > 1
-        )
+        sizes = {key: count_values(spec) for key, spec in sweep.parameters.items()}
+        counts = ", ".join(f"{key} {count}" for key, count in sizes.items() if count > 1)
         yield (
             f"the grid has {size} points ({counts}); at most {LARGEST_GRID} are listed, "
             "so sweep fewer values or use method: random with run_cap:"

@@ -70,7 +70,8 @@ def count_values(spec: dict[str, Any]) -> int:
     if "values" in spec:
         return len(spec["values"])
     if "q" in spec:  # numpy's arange, without its last value
-        return max(0, math.ceil(min((spec["max"] - spec["min"]) / spec["q"], 1e18)))
+        steps = float((spec["max"] - spec["min"]) / spec["q"])
+        return max(0, math.ceil(min(steps, 1e18)))
     return max(0, 1 + int(spec["max"]) - int(spec["min"]))
 
 
