@@ -3,9 +3,12 @@
 import shlex
 from pathlib import Path
 
+from omegaconf import OmegaConf
+
 from fl_platform.config.arguments import RunArguments, parse_run
 from fl_platform.config.compose import parse_arguments
 from fl_platform.config.resolve import RunSpec, spec_of
+from fl_platform.config.schema import shown, to_dict
 from fl_platform.errors import UserError
 
 
@@ -47,7 +50,12 @@ def main(arguments: list[str]) -> int:
 
 
 def resume_command(spec: RunSpec) -> str:
-    command = ["python", "-m", "fl_platform", "run", "--resume", spec.run_id, f"output.dir={spec.output}"]
+    """The command that continues a run, with the arguments that name code of the user's."""
+    from fl_platform.federation.resume import code_arguments
+
+    code = code_arguments(OmegaConf.create(to_dict(spec.config)))
+    keys = [f"{key}={shown(value)}" for key, value in code.items()]
+    command = ["python", "-m", "fl_platform", "run", "--resume", spec.run_id, *keys, f"output.dir={spec.output}"]
     return shlex.join(command)
 
 

@@ -1,13 +1,12 @@
 """``sweep``: run, watch and evaluate many runs from one W&B sweep YAML, without a server."""
 
 import argparse
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
 from fl_platform.cli.parser import Parser
-from fl_platform.errors import UserError, sentence
+from fl_platform.errors import sentence
 
 ACTIONS = {
     "run": "launch a sweep, or go on with it",
@@ -40,13 +39,7 @@ def main(args: list[str]) -> int:
     }[action]
     declare(own)
     options = own.parse_intermixed_args(args[1:])
-    try:
-        return execute(options)
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second if sqlite quotes damaged text
-        raise UserError(
-            f"the ledger of {options.target} cannot be used: {error}; "
-            "move ledger.sqlite away and launch again, which takes over the runs that are finished"
-        ) from None
+    return execute(options)
 
 
 def target_options(parser: argparse.ArgumentParser) -> None:
@@ -161,7 +154,7 @@ def count(text: str) -> int:
 
 
 def run_sweep(args: argparse.Namespace) -> int:
-    """Run a sweep to its end; returns 0, 1 if a trial failed, or 130 if it was stopped with trials left."""
+    """Run a sweep to its end; returns 0, 1 if a trial failed, or 130 if it ended with trials left."""
     from fl_platform.sweeps.api import LaunchOptions, carry_out
     from fl_platform.sweeps.definition import read_sweep
 
@@ -203,7 +196,7 @@ def show_status(args: argparse.Namespace) -> int:
 
     sweep, directory = find_sweep(args.target, args.keys)
     refuse_problems(sweep)
-    with Ledger(directory) as ledger:
+    with Ledger(directory, read_only=True) as ledger:
         entries = ledger.entries()
         has_end = sweep.method == "grid" or sweep.run_cap is not None
         status = status_of(
@@ -268,7 +261,7 @@ def choose_best(args: argparse.Namespace) -> int:
 
     sweep, directory = find_sweep(args.target, args.keys)
     refuse_problems(sweep)
-    with Ledger(directory) as ledger:
+    with Ledger(directory, read_only=True) as ledger:
         content = choose(sweep, directory, ledger, args.by, args.select_on, dict(args.reuse))
     if args.write:
         write_chosen(args.write, content)

@@ -2,16 +2,44 @@
 
 import importlib
 import sys
+import traceback
+from types import ModuleType
 
 from fl_platform.errors import UserError
 
 
 def import_plugins(plugins: list[str]) -> None:
-    """Import each module, looking in the working directory too."""
-    if plugins and "" not in sys.path:
-        sys.path.insert(0, "")
+    """Import each module, looking in the working directory too; UserError for one that cannot be imported."""
     for plugin in plugins:
-        try:
-            importlib.import_module(plugin)
-        except (ImportError, ValueError, TypeError) as error:  # also an empty name, or one that starts with a dot
-            raise UserError(f"plugins=[{plugin}] cannot be imported: {error}") from None
+        import_module(plugin, f"plugins=[{plugin}]")
+
+
+def import_module(name: str, source: str) -> ModuleType:
+    """Import a module of the user's, looking in the working directory too.
+
+    ``source`` is the key and value that name it. Raises UserError, with the line that failed, whatever the module
+    raises: code that is imported may fail in any way, and may try to end the process.
+    """
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return importlib.import_module(name)
+    except UserError as error:  # such as a name that is registered already
+        raise UserError(f"{source} cannot be imported: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{source} cannot be imported: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """The exception, and the line of the module that raised it."""
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
+    at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    if isinstance(error, ImportError | ValueError) and not frames:
+        return str(error)
+    return f"{type(error).__name__}: {error}{at}"
+
+
+def _is_machinery(file: str) -> bool:
+    return file == __file__ or file == importlib.__file__ or file.startswith("<frozen ")

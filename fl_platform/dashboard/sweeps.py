@@ -1,6 +1,5 @@
 """Sweeps as their ledgers have them, for a browser: counts, best trial, time left, and which run is which trial."""
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +38,7 @@ def read_sweep(directory: Path) -> ShownSweep:
     """One sweep directory; a ledger that cannot be read is shown as such."""
     try:
         sweep, _ = find_sweep(directory)
-        with Ledger(directory) as ledger:
+        with Ledger(directory, read_only=True) as ledger:
             entries = ledger.entries()
             at_most = max(len(entries), sweep.run_cap or 0)
             status = status_of(sweep, ledger, retries=ledger.retries(), at_most=at_most)
@@ -48,7 +47,7 @@ def read_sweep(directory: Path) -> ShownSweep:
                 for entry in entries
                 if entry.state is TrialState.STARTED and ledger.is_alive(entry.launcher or "")
             }
-    except (UserError, sqlite3.Error, OSError, ValueError, KeyError) as error:
+    except (UserError, OSError, ValueError, KeyError) as error:
         return ShownSweep(
             {"name": visible(directory.name), "error": visible(error), "counts": {}, "total": 0, "done": 0}
         )

@@ -10,7 +10,7 @@ from fl_platform.config.resolve import RunSpec, resolve
 from fl_platform.config.short_forms import keys_of
 from fl_platform.errors import UserError
 from fl_platform.federation.launch import launch
-from fl_platform.federation.result import Result
+from fl_platform.federation.result import SHOWN, Result
 from fl_platform.federation.resume import resumed
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
@@ -55,8 +55,9 @@ def stored_result(spec: RunSpec) -> Result | None:
     """The result of an equal run that has finished, or None."""
     files = RunDirectory(spec.output, spec.run_id)
     stored = files.result()
-    is_finished = stored is not None and stored[metrics.STATUS] == RunStatus.FINISHED
-    return Result(stored, files.path) if stored is not None and is_finished else None
+    if stored is None or stored[metrics.STATUS] != RunStatus.FINISHED or not stored.keys() >= SHOWN:
+        return None
+    return Result(stored, files.path)
 
 
 def newest_checkpoint(spec: RunSpec) -> Path | None:

@@ -129,8 +129,11 @@ def sync_directory(directory: Path) -> None:
 
 
 def check_valid(path: Path) -> Path:
-    if not path.is_file():
+    """Return the path of a checkpoint; UserError where there is none or its content does not match its name."""
+    if not path.exists():
         raise UserError(f"--resume {path}: no such checkpoint")
+    if not path.is_file():
+        raise UserError(f"--resume {path} is not a regular file; give a .ckpt file")
     if not is_valid(path):
         raise UserError(f"--resume {path}: the file is damaged or was renamed; its content does not match its name")
     return path

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from fl_platform.models.classifier import Classifier
 
 
+SHOWN = {
+    *("run", metrics.ROUNDS, metrics.TOP_ACCURACY, metrics.TOP_ACCURACY_ROUND),
+    *(metrics.FINAL_ACCURACY, metrics.FINGERPRINT),
+}
+"""Keys of a summary that the last line of a run shows."""
+
+
 @dataclass(frozen=True)
 class Result:
     """How a run ended.

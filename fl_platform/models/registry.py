@@ -1,6 +1,5 @@
 """Architectures by name, or any nn.Module by its dotted path."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fl_platform.config.plugins import import_module
 from fl_platform.config.registry import MODELS, check_model_name
 from fl_platform.errors import UserError
 from fl_platform.models.layers import Pass, adopt, running
@@ -82,18 +82,21 @@ def build(
 
 
 def imported(path: str, options: dict[str, Any]) -> nn.Module:
-    """The user's own nn.Module, its BatchNorm and Dropout replaced by layers that know padding."""
+    """Return the user's own network, its BatchNorm and Dropout replaced by layers that know padding.
+
+    ``path`` is the dotted path of a class, which must be a subclass of nn.Module: nothing else is called. ``options``
+    are its keyword arguments. Raises UserError for any other path, and where the class cannot be built or trained.
+    """
     module_name, _, attribute = path.rpartition(".")
+    found = getattr(import_module(module_name, f"model.name={path}"), attribute, None)
+    if found is None:
+        raise UserError(f"model.name={path} cannot be imported: {module_name} has no {attribute}")
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise UserError(f"model.name={path} is not a class derived from torch.nn.Module; it is not called")
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"model.name={path} cannot be imported: {error}") from None
-    try:
-        module = factory(**options)
+        module = found(**options)
     except TypeError as error:
         raise UserError(f"model.name={path} with model.options={options} cannot be built: {error}") from None
-    if not isinstance(module, nn.Module):
-        raise UserError(f"model.name={path} gives a {type(module).__name__}, not a torch.nn.Module")
     try:
         adopt(module)
     except ValueError as error:

@@ -57,4 +57,4 @@ def newest_valid(directory: Path) -> Path | None:
 def is_valid(path: Path) -> bool:
     """Whether a file is named like a checkpoint and has the content its name states."""
     match = _NAME.fullmatch(path.name) or _BEST.fullmatch(path.name)
-    return match is not None and digest(path) == match[2]
+    return match is not None and path.is_file() and digest(path) == match[2]  # a FIFO would never end

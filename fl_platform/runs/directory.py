@@ -8,10 +8,13 @@
 A finished configuration run again starts a new attempt; the old result stays until the new one is complete.
 """
 
+import hashlib
 import json
 import math
 import os
+import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,8 @@ from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import write_atomically
 
 ATTEMPTS = "attempts"
+_ATTEMPT, _CHECKSUM = "attempt", "checksum"
+"""Keys of `result.json` beside the summary: which attempt it is from, and the checksum of everything else."""
 _DESCRIPTION = ("name", "group", "sweep", "tags", "entity", "project", "host", "started")
 """Fields of a record that are kept in `run.json`."""
 
@@ -41,8 +46,11 @@ class RunDirectory:
         self.result_file = self.path / "result.json"
 
     def start_attempt(self) -> Path:
-        """Make a fresh, numbered directory and return it."""
+        """Make a fresh, numbered directory and return it; UserError while another process works on an attempt."""
         self.attempts.mkdir(parents=True, exist_ok=True)
+        for earlier in map(self._attempt, self._numbers()):
+            if liveness.is_alive(earlier):
+                raise liveness.held_error(earlier)
         number = max(self._numbers(), default=0)
         while True:
             number += 1
@@ -76,7 +84,10 @@ class RunDirectory:
     def counted_rounds(self, *, has_result: bool) -> Path | None:
         """`rounds.jsonl` of the attempt that counts: the one the result is from, without a result the newest."""
         found = self._rounds()
-        return found[0 if has_result else -1] if found else None  # a complete attempt removes the earlier ones
+        if not has_result:
+            return found[-1] if found else None
+        named = read_json(self.result_file).get(_ATTEMPT)  # results of earlier versions do not say: it is the oldest
+        return next((path for path in found if path.parent.name == named), found[0] if found else None)
 
     def write_description(self, record: RunRecord) -> None:
         """Write `config.yaml` and `run.json`: all that is known of a run before its first round."""
@@ -108,16 +119,32 @@ class RunDirectory:
             liveness.record_end(attempt, status)
 
     def complete(self, attempt: Path, result: dict[str, Any]) -> None:
-        """Remove the attempts a result supersedes, then publish it: readers take the oldest attempt for its own."""
+        """Remove the attempts a result supersedes, but for one that another process works on, then publish it."""
         for number in self._numbers():
-            if number < int(attempt.name):
+            if number < int(attempt.name) and not liveness.is_alive(self._attempt(number)):
                 shutil.rmtree(self._attempt(number), ignore_errors=True)
-        write_atomically(self.result_file, json_text(result, indent=1) + "\n")
+        values = json.loads(json_text({**result, _ATTEMPT: attempt.name}))
+        write_atomically(self.result_file, json_text({**values, _CHECKSUM: checksum(values)}, indent=1) + "\n")
 
     def result(self) -> dict[str, Any] | None:
-        """The summary of a run that has ended, or None."""
+        """The summary of a run that has ended, or None; a damaged one is named on stderr and counts as none."""
+        summary, problem = self.checked_result()
+        if problem:
+            print(f"{problem}; the run goes on from its newest checkpoint", file=sys.stderr)
+        return summary or None
+
+    def checked_result(self) -> tuple[dict[str, Any], str]:
+        """(summary, problem): the summary is empty where there is no result, and where ``problem`` says it is damaged.
+
+        Results of earlier versions have no checksum and are taken if their values have the types of a summary.
+        """
+        if not self.result_file.exists():
+            return {}, ""
         loaded = read_json(self.result_file)
-        return loaded if metrics.STATUS in loaded else None
+        stated = loaded.pop(_CHECKSUM, None)
+        is_sound = is_summary(loaded) if stated is None else stated == checksum(loaded)
+        loaded.pop(_ATTEMPT, None)
+        return (loaded, "") if is_sound else ({}, f"{self.result_file} is damaged")
 
     def _attempt(self, number: int) -> Path:
         return self.attempts / f"{number:04d}"
@@ -129,9 +156,22 @@ class RunDirectory:
 
     def _numbers(self) -> list[int]:
         try:
-            return [int(name) for name in os.listdir(self.attempts) if name.isdigit()]
+            return [int(name) for name in os.listdir(self.attempts) if re.fullmatch("[0-9]{4,9}", name)]
         except OSError:
             return []
+
+
+def checksum(values: dict[str, Any]) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of some values, as JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def is_summary(values: dict[str, Any]) -> bool:
+    """Whether values could be the summary of a run: a status, and numbers where a summary has numbers."""
+    numbers = (metrics.ROUNDS, metrics.TOP_ACCURACY, metrics.FINAL_ACCURACY, metrics.TOP_ACCURACY_ROUND)
+    return RunStatus.parse(values.get(metrics.STATUS)) is not None and all(
+        isinstance(values[name], int | float | None) for name in numbers if name in values
+    )
 
 
 def rounds_file(attempt: Path) -> Path:

@@ -28,11 +28,7 @@ def at_work(attempt: Path) -> Iterator[None]:
     handle = os.open(attempt / FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if not _take(handle):
-            who = holder(attempt)
-            raise UserError(
-                f"{attempt} is being written by process {who.get('pid')} on {who.get('host')}; "
-                "wait for it or stop it first"
-            )
+            raise held_error(attempt)
         earlier = recorded_end(attempt)
         _write(handle, None)
         try:
@@ -43,6 +39,14 @@ def at_work(attempt: Path) -> Iterator[None]:
             raise
     finally:
         os.close(handle)
+
+
+def held_error(attempt: Path) -> UserError:
+    """The error for an attempt that another process works on."""
+    who = holder(attempt)
+    return UserError(
+        f"{attempt} is being written by process {who.get('pid')} on {who.get('host')}; wait for it or stop it first"
+    )
 
 
 def _take(handle: int) -> bool:

@@ -12,7 +12,7 @@ from fl_platform.config.migrate import upgraded
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError
 from fl_platform.runs import cache, liveness, metrics, wandb_logs
-from fl_platform.runs.directory import RunDirectory, read_json
+from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
 from fl_platform.runs.rows import RowReader
 from fl_platform.runs.status import RunStatus
@@ -22,7 +22,7 @@ _FastSafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times fas
 
 
 def read_directory(path: Path, wandb_log: Path | None = None, cache_dir: Path | None = None) -> RunRecord:
-    """The run of a directory; ``wandb_log`` is asked how a run ended that does not say it itself.
+    """The run of a directory; ``wandb_log`` is read for how a run ended whose own files do not say it.
 
     The record of a run that has ended is kept in a cache beside the runs while its files stay as they are.
     """
@@ -35,8 +35,8 @@ def read_directory(path: Path, wandb_log: Path | None = None, cache_dir: Path | 
     if kept is not None:
         return kept
     record = RunReader(path, lists=True).read(wandb_log)
-    assert record is not None  # a first read always is news
-    if files.result() is not None and rounds is not None:
+    assert record is not None  # a first read always returns a record
+    if record.status and record.status.has_ended and rounds is not None:
         cache.save(place, key, record)
     return record
 
@@ -60,6 +60,7 @@ class RunReader:
         self._description: dict[str, Any] = {}
         self._started = 0.0
         self._result: dict[str, Any] = {}
+        self._result_problem = ""
         self._stamps: dict[str, int] = {}
         self._rows = RowReader(lists=lists)
         self._record: RunRecord | None = None
@@ -69,18 +70,18 @@ class RunReader:
     ) -> RunRecord | None:
         """The run as it is now, or None when nothing changed since the last call.
 
-        ``sweep`` and ``known`` are what a ledger says: which sweep the run is of, and how it stands in case its own
-        files cannot tell; ``wandb_log`` is asked last.
+        ``sweep`` and ``known`` are what a ledger has: which sweep the run is of, and how it stands in case its own
+        files cannot tell; ``wandb_log`` is read last.
         """
-        news = self._read_config() | self._read_description() | self._read_result()
+        is_changed = self._read_config() | self._read_description() | self._read_result()
         has_ended = self._result_status() is not None
-        if self._record is None or news or not has_ended:
-            news |= self._read_rows(has_ended)
+        if self._record is None or is_changed or not has_ended:
+            is_changed |= self._read_rows(has_ended)
         status, exit_code = self._status(wandb_log, known)
         description = {**self._description, **({"sweep": sweep} if sweep else {})}
         provenance = description.pop(PROVENANCE, None)
         before = self._record
-        if before is not None and not news and (before.status, before.sweep) == (status, description.get("sweep", "")):
+        if before is not None and not is_changed and (before.status, before.sweep) == (status, description.get("sweep", "")):
             return None
         self._record = RunRecord(
             source=str(self.path),
@@ -98,6 +99,8 @@ class RunReader:
     def _warnings(self) -> Iterator[str]:
         if not self._config:
             yield f"{self.path}: config.yaml is missing or cannot be read"
+        if self._result_problem:
+            yield self._result_problem
         if self._rows.damaged:
             yield f"{self.path}: {self._rows.damaged} rows are damaged"
 
@@ -131,7 +134,7 @@ class RunReader:
     def _read_result(self) -> bool:
         if not self._changed(self._files.result_file):
             return False
-        self._result = read_json(self._files.result_file)
+        self._result, self._result_problem = self._files.checked_result()
         return True
 
     def _changed(self, path: Path) -> bool:
@@ -143,10 +146,10 @@ class RunReader:
 
     def _read_rows(self, has_result: bool) -> bool:
         path = self._files.counted_rounds(has_result=has_result)
-        news = self._rows.read(path)
-        if news and path is not None:
+        has_new = self._rows.read(path)
+        if has_new and path is not None:
             self.updated = max(self.updated, _stamp(path)[0] / 1e9)
-        return news
+        return has_new
 
     def _result_status(self) -> RunStatus | None:
         status = RunStatus.parse(self._result.get(metrics.STATUS))
@@ -168,8 +171,8 @@ class RunReader:
         patience = max(_QUIET_SECONDS, 10.0 * seconds if isinstance(seconds, int | float) else 0.0)
         if alive is None and time.time() - self.updated < patience:
             return RunStatus.RUNNING, None
-        said = _status_in_log(wandb_log)
-        return (RunStatus.CRASHED if said is RunStatus.RUNNING and alive is False else said), None
+        logged = _status_in_log(wandb_log)
+        return (RunStatus.CRASHED if logged is RunStatus.RUNNING and alive is False else logged), None
 
 
 def _status_in_log(path: Path | None) -> RunStatus:

@@ -102,7 +102,7 @@ class RowReader:
 
 
 def _one_row(line: bytes) -> Any:
-    """A line that orjson may have refused for a NaN, which other writers of JSON put down."""
+    """A line that orjson may have refused for a NaN, which other writers of JSON allow."""
     try:
         return json.loads(line, parse_int=float)  # an integer may be too large for a column
     except (ValueError, RecursionError):

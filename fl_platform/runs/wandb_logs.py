@@ -116,10 +116,10 @@ def _status_of(record: RunRecord) -> RunStatus:
 
 
 def ended_status(exit_code: int, summary: dict[str, Any]) -> RunStatus:
-    """How a run ended that W&B knows to have ended."""
+    """How a run ended, from the exit code and summary that W&B has."""
     default = RunStatus.FINISHED if exit_code == 0 else RunStatus.CRASHED
-    said = RunStatus.parse(summary.get(metrics.STATUS, default))
-    return RunStatus.CRASHED if said in (None, RunStatus.RUNNING) else said
+    recorded = RunStatus.parse(summary.get(metrics.STATUS, default))
+    return RunStatus.CRASHED if recorded in (None, RunStatus.RUNNING) else recorded
 
 
 def read(path: Path) -> RunRecord:

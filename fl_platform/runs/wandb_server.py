@@ -14,11 +14,11 @@ from fl_platform.runs.status import RunStatus
 from fl_platform.runs.wandb_logs import ended_status
 
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-_AT_WORK = (RunStatus.RUNNING, "pending")  # W&B's words; but for finished, every other is a crash
+_AT_WORK = (RunStatus.RUNNING, "pending")  # states of W&B; every other than these and finished is a crash
 
 
 def read_project(address: str) -> Iterator[RunRecord]:
-    """The runs of ``entity/project`` or ``entity/project/sweep``."""
+    """Yield the runs of ``entity/project`` or ``entity/project/sweep``; UserError where the server refuses."""
     parts = address.split("/")
     if len(parts) not in (2, 3) or not all(parts):
         raise UserError(f"wandb:{address} is not of the form wandb:entity/project or wandb:entity/project/sweep")

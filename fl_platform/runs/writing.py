@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and file systems that refuse: one sentence instead of a traceback."""
+"""Writes files completely or not at all, and turns refusals of the file system into one sentence."""
 
 import contextlib
 import errno
@@ -26,7 +26,7 @@ def writing(place: str, hint: str = "") -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """The whole content or nothing."""
+    """Write a file completely or leave it as it was; OSError, which names the file, where the system refuses."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -14,7 +14,7 @@ from fl_platform.sweeps.definition import Sweep, make_sweep, read_sweep
 from fl_platform.sweeps.display import make_display
 from fl_platform.sweeps.launcher import Launcher
 from fl_platform.sweeps.ledger import Ledger
-from fl_platform.sweeps.pools import Companions, InProcessPool, Pool, ProcessPool, cores, visible_gpus
+from fl_platform.sweeps.pools import ExtraLaunchers, InProcessPool, Pool, ProcessPool, cores, visible_gpus
 from fl_platform.sweeps.status import LEFT, Status
 
 
@@ -55,8 +55,8 @@ class SweepResult:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it was stopped with trials left, which the same call goes on with."""
-        return self.is_stopped and self.status.counts[LEFT] > 0
+        """Whether it ended with trials left; the same call continues it."""
+        return self.status.counts[LEFT] > 0
 
     def runs(self) -> frames.Runs:
         """Return the runs of this sweep as frames; other runs in the same directory are left out."""
@@ -116,21 +116,21 @@ def _launch(sweep: Sweep, ledger: Ledger, options: LaunchOptions) -> tuple[bool,
     overrides = list(sweep.overrides)
     pool = _make_pool(options, ledger.launch(overrides))
     display = make_display()
-    companions = None
+    extra = None
     is_stopped = True
     try:
         launcher = Launcher(sweep, sweep.directory, ledger, pool, display, retries=options.retries, cap=options.cap)
         display.say(f"sweep {sweep.identifier}: {launcher.at_most} trials, {sweep.directory}")
         if options.forget_wandb and (options.jobs or 1) > 1:
             limits = ["--retries", str(options.retries), *(["--cap", str(options.cap)] if options.cap else [])]
-            words = [str(sweep.source), *overrides, *limits]
-            companions = Companions((options.jobs or 1) - 1, words, sweep.directory)
+            arguments = [str(sweep.source), *overrides, *limits]
+            extra = ExtraLaunchers((options.jobs or 1) - 1, arguments, sweep.directory)
         launcher.run()
         is_stopped = launcher.stopping
     finally:
         pool.close()
-        if companions is not None:
-            companions.end(stop=is_stopped)
+        if extra is not None:
+            extra.end(stop=is_stopped)
         display.close()
     return is_stopped, launcher.status()
 

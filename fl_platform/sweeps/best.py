@@ -36,6 +36,7 @@ class Point:
 
     @property
     def mean(self) -> float:
+        """The mean over seeds."""
         return statistics.fmean(self.values)
 
 
@@ -69,6 +70,7 @@ def choose(
 
 
 def reused(reuse: Mapping[str, str], chosen: Mapping[str | None, Any]) -> dict[str, str]:
+    """Return ``reuse``; UserError where it takes from a scenario without a choice or replaces a choice."""
     for scenario, source in reuse.items():
         scenario_values(scenario)  # refuses a name that is not known
         if source not in chosen:
@@ -105,27 +107,29 @@ def evaluated_split(configs: list[Config], select_on: str | None) -> str:
         )
     split = splits.pop()
     if select_on and select_on != split:
-        cure = "data.validation_fraction=0.1" if select_on == "validation" else "data.validation_fraction=0"
+        hint = "data.validation_fraction=0.1" if select_on == "validation" else "data.validation_fraction=0"
         raise UserError(
-            f"--select-on {select_on}: the trials were evaluated on {split} data; launch the sweep with {cure}"
+            f"--select-on {select_on}: the trials were evaluated on {split} data; launch the sweep with {hint}"
         )
     return split
 
 
 def is_minimised(sweep: Sweep, by: str) -> bool:
+    """Whether smaller values of a summary key are better."""
     if by == sweep.metric:
         return not sweep.maximises
     return by.rsplit("/", 1)[-1] in ("loss", "forgetting", "rounds", "bytes", "seconds")
 
 
 def varied(sweep: Sweep, trial: Trial) -> list[str]:
-    """The keys a trial's point sets: those with more than one value, and the words of ``point``."""
+    """The keys a trial's point sets: those with more than one value, and the keys in ``point``."""
     ranged = [key for key, spec in sweep.parameters.items() if "value" not in spec]
-    worded = [word.partition("=")[0] for word in str(trial.params.get("point", "")).split()]
-    return [key for key in [*ranged, *worded] if key not in _NOT_CHOSEN]
+    in_point = [argument.partition("=")[0] for argument in str(trial.params.get("point", "")).split()]
+    return [key for key in [*ranged, *in_point] if key not in _NOT_CHOSEN]
 
 
 def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[TrialState]) -> dict[str, Any]:
+    """What a chosen-values file holds for the best point of a scenario and algorithm."""
     resolved = dict(flatten(to_dict(best.trial.spec.config)))
     keys = OmegaConf.create()
     for key in varied(sweep, best.trial):
@@ -142,6 +146,7 @@ def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[TrialStat
 
 
 def provenance(sweep: Sweep, finished: list[tuple[Entry, Trial]], by: str, split: str, sign: int) -> dict[str, Any]:
+    """How the values were chosen."""
     configs = [trial.spec.config for _, trial in finished]
     return {
         "sweep": sweep.identifier,
@@ -156,5 +161,6 @@ def provenance(sweep: Sweep, finished: list[tuple[Entry, Trial]], by: str, split
 
 
 def write_chosen(path: Path, content: dict[str, Any]) -> None:
+    """Write a chosen-values file."""
     header = "# Written by `sweep best`; read by the key chosen=. How the values were picked is under provenance.\n"
     write_atomically(path, header + yaml.safe_dump(content, sort_keys=False))

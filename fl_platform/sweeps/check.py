@@ -1,5 +1,6 @@
-"""A sweep YAML judged without running it: W&B's schema, every key and value against our configuration, its size."""
+"""Validates a sweep YAML without running it: W&B's schema, every key and value against our configuration, its size."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,14 +10,16 @@ from fl_platform.config.compose import check_key, compose, read_yaml
 from fl_platform.config.resolve import resolve
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.runs import metrics
+from fl_platform.sweeps.commands import run_arguments
 from fl_platform.sweeps.definition import METHODS, Sweep, read_sweep
 from fl_platform.sweeps.engine import HyperParameter, SchemaError, validator
-from fl_platform.sweeps.proposals import engine_config, grid, grid_size, limit, propose, values_of
+from fl_platform.sweeps.proposals import count_values, engine_config, grid, grid_size, limit, propose, values_of
 from fl_platform.sweeps.trials import plan
-from fl_platform.sweeps.words import run_arguments
 
 FULL_GRID = 400
 """Grids of up to so many points are resolved point by point, larger ones until every value has occurred."""
+LARGEST_GRID = 100_000
+"""Points of a grid; larger ones are refused."""
 DRAWS = 20  # points looked at of a search that has no list of points
 
 _TOP_LEVEL = (
@@ -38,7 +41,7 @@ _METRICS = [value for name, value in vars(metrics).items() if name.isupper()]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found: problems, one sentence each, and the size of the sweep."""
+    """The result of a check: problems, one sentence each, and the size of the sweep."""
 
     problems: list[str]
     trials: int | None = None  # None: the search has no end of its own
@@ -63,11 +66,11 @@ def check_sweep(path: Path, overrides: list[str] | None = None, *, most_points: 
 
 
 def chosen_pairs(path: Path) -> list[tuple[str, str]] | None:
-    """The (scenario, algorithm) pairs of a chosen-values file, which stands among the sweeps; None for other files."""
+    """The (scenario, algorithm) pairs of a chosen-values file; None for other files, such as sweeps."""
     try:
         content = read_yaml(path, str(path))
     except UserError:
-        return None  # ``check_sweep`` says why
+        return None  # ``check_sweep`` reports the reason
     chosen = content.get("chosen")
     if "method" in content or not isinstance(chosen, dict):
         return None
@@ -91,7 +94,7 @@ def check_chosen(path: Path, pairs: list[tuple[str, str]]) -> Verdict:
 
 
 def schema_problems(sweep: Sweep) -> Iterator[str]:
-    """W&B's schema, said with the place, the value and what is expected."""
+    """Problems with W&B's schema, each with the place, the value and what is expected."""
     for key in sweep.config:
         if key not in _TOP_LEVEL:
             yield f"{key} is not a key of a sweep; there is {', '.join(_TOP_LEVEL)}{did_you_mean(str(key), _TOP_LEVEL)}"
@@ -102,21 +105,34 @@ def schema_problems(sweep: Sweep) -> Iterator[str]:
         yield f"run_cap={sweep.run_cap} is not allowed; it must be a whole number >= 1"
     if not sweep.parameters:
         yield "parameters={} is empty; a sweep ranges over at least one key"
-    for key, spec in sweep.parameters.items():
-        yield from parameter_problems(key, spec, sweep.method)
+    parameters = sweep.parameters.items()
+    found = [problem for key, spec in parameters for problem in parameter_problems(key, spec, sweep.method)]
+    yield from found or size_problems(sweep)
     for error in validator.iter_errors({"method": "grid", "parameters": {"seed": {"value": 0}}, **of_metric(sweep)}):
-        while error.validator == "oneOf":  # it says only that nothing fits; what is inside says why
+        while error.validator == "oneOf":  # its own message has no reason; the errors inside do
             error = error.context[0]
         place = ".".join(map(str, error.absolute_path))
         yield f"{place}={error.instance} is not allowed: {expected(error)}"
 
 
+def size_problems(sweep: Sweep) -> Iterator[str]:
+    """Whether a grid is too large: W&B's engine lists all of its points, however few are asked for."""
+    if sweep.method == "grid" and (size := grid_size(sweep)) > LARGEST_GRID:
+        sizes = {key: count_values(spec) for key, spec in sweep.parameters.items()}
+        counts = ", ".join(f"{key} {count}" for key, count in sizes.items() if count > 1)
+        yield (
+            f"the grid has {size} points ({counts}); at most {LARGEST_GRID} are listed, "
+            "so sweep fewer values or use method: random with run_cap:"
+        )
+
+
 def of_metric(sweep: Sweep) -> dict[str, Any]:
+    """The part of the configuration that says what is optimised and when a trial is stopped early."""
     return {key: value for key, value in engine_config(sweep).items() if key in ("metric", "early_terminate")}
 
 
 def expected(error: Any) -> str:
-    """What the schema wanted, in words."""
+    """What the schema expects, as text."""
     reason: Any = error.validator_value
     if error.validator == "enum":
         return f"allowed: {' | '.join(map(str, reason))}"
@@ -126,6 +142,7 @@ def expected(error: Any) -> str:
 
 
 def parameter_problems(key: str, spec: Any, method: str) -> Iterator[str]:
+    """Problems of one parameter."""
     forms = "value: V, values: [V, ...], or min: and max: with a distribution:"
     if not isinstance(spec, dict):
         yield f"parameters.{key}={spec} is not understood; expected {forms}"
@@ -137,10 +154,13 @@ def parameter_problems(key: str, spec: Any, method: str) -> Iterator[str]:
         return
     if method == "grid" and parameter.type not in _IN_GRIDS:
         yield f"parameters.{key}={spec} cannot be listed; a grid needs values: [...], whole min: and max:, or q_uniform"
+    seen: set[str] = set()
     for value in spec.get("values", []):
-        if spec["values"].count(value) > 1:
+        text = json.dumps(value, sort_keys=True, default=str)
+        if text in seen:
             yield f"parameters.{key} lists {value} more than once; every value is tried once"
             return
+        seen.add(text)
 
 
 def empty_range(key: str, spec: dict[str, Any]) -> str | None:
@@ -152,7 +172,7 @@ def empty_range(key: str, spec: dict[str, Any]) -> str | None:
 
 
 def content_problems(sweep: Sweep) -> Iterator[str]:
-    """What W&B does not look at: our keys, the command, the metric."""
+    """Problems that W&B does not check for: our keys, the command, the metric."""
     for key in sweep.parameters:
         try:
             check_key(key)
@@ -168,6 +188,7 @@ def content_problems(sweep: Sweep) -> Iterator[str]:
 
 
 def metric_problems(sweep: Sweep) -> Iterator[str]:
+    """Problems of the metric that is optimised."""
     if sweep.metric is None:
         if sweep.method == "bayes" or sweep.stops_early:
             what = "early_terminate" if sweep.stops_early else "method=bayes"
@@ -182,6 +203,7 @@ def metric_problems(sweep: Sweep) -> Iterator[str]:
 
 
 def points_to_resolve(sweep: Sweep) -> list[dict[str, Any]]:
+    """The points to validate: a whole small grid, points that have every value of a large one, or draws of a search."""
     if sweep.method != "grid":
         drawn = replace(sweep, config={**sweep.config, "method": "random"})
         return [propose(drawn, number, []) for number in range(DRAWS)]
@@ -195,7 +217,7 @@ def points_to_resolve(sweep: Sweep) -> list[dict[str, Any]]:
 
 
 def resolve_points(sweep: Sweep, points: list[dict[str, Any]]) -> tuple[set[str], list[str]]:
-    """The different run ids, and what is wrong with points, each sentence once."""
+    """Return the different run ids and the problems of the points, each sentence once."""
     run_ids: set[str] = set()
     problems: dict[str, None] = {}
     for number, params in enumerate(points):

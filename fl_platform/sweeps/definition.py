@@ -1,4 +1,4 @@
-"""A sweep as launched: a W&B sweep YAML and the words added to every trial."""
+"""A sweep as launched: a W&B sweep YAML and the arguments added to every trial."""
 
 import hashlib
 import json
@@ -28,9 +28,9 @@ METHODS = ("grid", "random", "bayes")
 
 @dataclass(frozen=True)
 class Sweep:
-    """The YAML's content, where it was read, and the ``key=value`` words of its launch.
+    """The YAML's content, where it was read, and the ``key=value`` arguments of its launch.
 
-    A word overrides every trial; ``key=[a,b]`` for a swept key leaves those of its values.
+    An argument overrides every trial; ``key=[a,b]`` for a swept key leaves those of its values.
     """
 
     source: Path
@@ -47,22 +47,25 @@ class Sweep:
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, Any]]:
-        """What the launch's words leave of the parameters, by dotted key: W&B's engine drops or repeats nested ones."""
+        """The parameters, by dotted key, after the launch's arguments: W&B's engine drops or repeats nested ones."""
         specs = flat_parameters(self.config["parameters"])
-        for word in self.overrides:
-            key, value = parse_argument(word)
+        for argument in self.overrides:
+            key, value = parse_argument(argument)
             if key in specs:
-                specs[key] = {"values": value} if self.selects(word) else {"value": value}
+                specs[key] = {"values": value} if self.selects(argument) else {"value": value}
         return specs
 
     @cached_property
-    def words(self) -> list[str]:
-        """What every trial is given besides its own values."""
-        return [word for word in self.overrides if not self.selects(word)]
+    def trial_arguments(self) -> list[str]:
+        """The arguments of the launch that every trial is given besides its own values."""
+        return [argument for argument in self.overrides if not self.selects(argument)]
 
-    def selects(self, word: str) -> bool:
-        """Whether a word of the launch leaves some of the values of a swept key, not one value."""
-        key, kept = parse_argument(word)
+    def selects(self, argument: str) -> bool:
+        """Whether an argument of the launch keeps some of the values of a swept key, not one value.
+
+        Raises UserError where it keeps a value that the YAML does not have, or none.
+        """
+        key, kept = parse_argument(argument)
         spec = flat_parameters(self.config["parameters"]).get(key)
         values = spec.get("values") if isinstance(spec, dict) else None
         if (
@@ -74,7 +77,7 @@ class Sweep:
         unknown = [value for value in kept if value not in values]
         if unknown or not kept:
             what = f"{unknown[0]} is not among" if unknown else "leaves none of"
-            raise UserError(f"{word}: {what} the values {self.source} has for {key}: {', '.join(map(str, values))}")
+            raise UserError(f"{argument}: {what} the values {self.source} has for {key}: {', '.join(map(str, values))}")
         return True
 
     @property
@@ -99,9 +102,9 @@ class Sweep:
 
     @property
     def identifier(self) -> str:
-        """Name and hash of all that decides the trials: the YAML, the words, and the chosen-values files they name."""
-        words = [word for word in self.overrides if not word.startswith("output.dir=")]
-        content = [self.config, words, [file_text(Path(path)) for path in self._chosen_files()]]
+        """Name and hash of what decides the trials: the YAML, the arguments and the chosen-values files they name."""
+        arguments = [argument for argument in self.overrides if not argument.startswith("output.dir=")]
+        content = [self.config, arguments, [file_text(Path(path)) for path in self._chosen_files()]]
         return (
             f"{self.name}-{hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:8]}"
         )
@@ -116,7 +119,7 @@ class Sweep:
         return self.output / "sweeps" / self.identifier
 
     def write_copy(self, directory: Path) -> None:
-        """Keep the YAML, comments included, and the words as launched."""
+        """Keep the YAML, comments included, and the arguments of the launch."""
         if (directory / OVERRIDES_COPY).exists():
             return
         content = file_text(self.source) or yaml.safe_dump(self.config, sort_keys=False)
@@ -133,11 +136,12 @@ class Sweep:
         """Every value a key is given, the one that counts last."""
         spec = self.parameters.get(key) or {}
         swept = spec.get("values", [spec["value"]] if "value" in spec else [])
-        words = [*self.command, *(f"{key}={value}" for value in swept), *self.words]
-        return [word.partition("=")[2] for word in words if word.lstrip("-").startswith(f"{key}=")]
+        arguments = [*self.command, *(f"{key}={value}" for value in swept), *self.trial_arguments]
+        return [text.partition("=")[2] for text in arguments if text.lstrip("-").startswith(f"{key}=")]
 
 
 def flat_parameters(parameters: dict[str, Any], prefix: str = "") -> dict[str, dict[str, Any]]:
+    """Nested parameters by dotted key."""
     flat: dict[str, dict[str, Any]] = {}
     for name, spec in parameters.items():
         if isinstance(spec, dict) and isinstance(spec.get("parameters"), dict):
@@ -148,6 +152,7 @@ def flat_parameters(parameters: dict[str, Any], prefix: str = "") -> dict[str, d
 
 
 def file_text(path: Path) -> str | None:
+    """The text of a file, or None where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:
@@ -155,7 +160,10 @@ def file_text(path: Path) -> str | None:
 
 
 def read_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
-    """A sweep YAML with the words of this launch. Only the shape is looked at; ``check`` judges the content."""
+    """Read a sweep YAML, with the arguments of this launch; the module ``check`` validates its content.
+
+    Raises UserError for a file that does not have the shape of a sweep, and for arguments that do not fit it.
+    """
     return _checked(path, read_yaml(path, str(path)), overrides)
 
 
@@ -169,7 +177,7 @@ def _checked(path: Path, config: dict[Any, Any], overrides: list[str] | None) ->
     for key, kind, wanted in (
         ("method", str, f"one of {', '.join(METHODS)}"),
         ("parameters", dict, "keys with values"),
-        ("command", list, "a list of words that calls `fl_platform run`"),
+        ("command", list, "a list of arguments that calls `fl_platform run`"),
     ):
         if not isinstance(config.get(key), kind):
             raise UserError(f"{path}: {key}={config.get(key)} is not allowed; it must be {wanted}")
@@ -177,8 +185,8 @@ def _checked(path: Path, config: dict[Any, Any], overrides: list[str] | None) ->
         if not isinstance(key, str):
             raise UserError(f"{path}: the key {key} is not text; put it in quotes if it is meant to be")
     sweep = Sweep(path, config, tuple(overrides or []))
-    for word in sweep.overrides:
-        sweep.selects(word)
+    for argument in sweep.overrides:
+        sweep.selects(argument)
     return sweep
 
 
@@ -191,28 +199,32 @@ def all_keys(value: Any) -> Iterator[Any]:
 
 
 def find_sweep(target: Path, overrides: list[str] | None = None) -> tuple[Sweep, Path]:
-    """The sweep and its directory, from that directory or from the YAML and words it was launched with."""
+    """Return the sweep and its directory, given that directory or the YAML and arguments of its launch.
+
+    Raises UserError for a sweep that was never launched and for a directory that is not one of a sweep.
+    """
     if not target.is_dir():
         sweep = read_sweep(target, overrides)
         if not sweep.directory.is_dir():
             raise UserError(
-                f"{target}: never launched with these words, for there is no {sweep.directory}; `sweep run` starts it"
+                f"{target}: never launched with these arguments: there is no {sweep.directory}; `sweep run` starts it"
             )
         return sweep, sweep.directory
     if overrides:
         raise UserError(
-            f"{overrides[0]} cannot be given with the directory {target}: its words are those of its launch"
+            f"{overrides[0]} cannot be given with the directory {target}: its arguments are those of its launch"
         )
     if not (target / OVERRIDES_COPY).is_file():
         raise UserError(f"{target} is not a sweep directory: it has no {OVERRIDES_COPY}")
-    return read_sweep(target / YAML_COPY, saved_words(target / OVERRIDES_COPY)), target
+    return read_sweep(target / YAML_COPY, saved_arguments(target / OVERRIDES_COPY)), target
 
 
-def saved_words(path: Path) -> list[str]:
+def saved_arguments(path: Path) -> list[str]:
+    """The arguments of a launch as ``write_copy`` kept them; UserError for a damaged file."""
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         saved = None
-    if not isinstance(saved, list) or not all(isinstance(word, str) for word in saved):
-        raise UserError(f"{path} is damaged: it must hold a list of the words of the launch, such as []")
+    if not isinstance(saved, list) or not all(isinstance(argument, str) for argument in saved):
+        raise UserError(f"{path} is damaged: it must hold a list of the arguments of the launch, such as []")
     return saved

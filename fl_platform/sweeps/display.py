@@ -1,11 +1,11 @@
-"""What a person sees of a running sweep: a live table on a terminal, plain lines elsewhere."""
+"""Shows a running sweep: a live table on a terminal, plain lines elsewhere."""
 
 import sys
 import time
 from typing import Any
 
 from fl_platform.runs import metrics
-from fl_platform.sweeps.status import Status
+from fl_platform.sweeps.status import Status, is_number
 from fl_platform.sweeps.trials import Trial
 
 SECONDS_BETWEEN_LINES = 30
@@ -19,15 +19,17 @@ class Display:
         self._stream = sys.stderr  # a trial in the launcher's process writes to its log instead
 
     def say(self, message: str) -> None:
+        """Show a message."""
         print(message, file=self._stream, flush=True)
 
     def update(self, status: Status, running: list[tuple[Trial, dict[str, Any]]]) -> None:
+        """Show the status and, on a terminal, the newest row of every running trial."""
         if time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
             self.say(status.line())
 
     def close(self) -> None:
-        """Plain lines need no end."""
+        """Nothing to do for plain lines."""
 
 
 class LiveDisplay(Display):
@@ -51,7 +53,8 @@ class LiveDisplay(Display):
 
         table = Table("trial", "run", "round", "accuracy", "best", "point", box=None)
         for trial, row in running:
-            figures = [f"{row[key]:.4f}" if key in row else "" for key in (metrics.TEST_ACCURACY, metrics.TOP_ACCURACY)]
+            values = [row.get(key) for key in (metrics.TEST_ACCURACY, metrics.TOP_ACCURACY)]
+            figures = [f"{value:.4f}" if is_number(value) else "" for value in values]
             rounds = f"{row.get(metrics.ROUND, 0)}/{trial.spec.config.num_rounds}"
             table.add_row(
                 str(trial.number),
@@ -71,4 +74,5 @@ class LiveDisplay(Display):
 
 
 def make_display() -> Display:
+    """The display that fits standard error."""
     return LiveDisplay() if sys.stderr.isatty() else Display()

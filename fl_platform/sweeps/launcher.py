@@ -1,4 +1,4 @@
-"""The launcher: proposes trials, starts them where there is room, follows them, and puts down how they end."""
+"""The launcher: proposes trials, starts as many as the pool takes, follows them, and records how they end."""
 
 import errno
 import os
@@ -17,13 +17,13 @@ from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.display import Display
 from fl_platform.sweeps.ledger import Entry, Ledger
 from fl_platform.sweeps.pools import InProcessPool, Pool
-from fl_platform.sweeps.proposals import Seen, grid, limit, propose, to_stop
+from fl_platform.sweeps.proposals import EngineTrial, grid, limit, propose, to_stop
 from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.status import Status, status_of
 from fl_platform.sweeps.trials import Outcome, Trial, environment, judge, plan, scalars, stored_outcome
 
 POLL_SECONDS = 0.1
-GOES_ON = "; what was recorded stays, and the same command goes on"
+RESUME_HINT = "; what was recorded stays, and the same command goes on"
 LOOK_SECONDS = 1.0  # between looks at the ledger for a stop and at hyperband
 
 
@@ -33,7 +33,7 @@ def is_main_thread() -> bool:
 
 @dataclass
 class Running:
-    """A trial under way."""
+    """A trial that was started and has not ended."""
 
     trial: Trial
     attempt: int
@@ -44,6 +44,10 @@ class Running:
     def read(self) -> bool:
         """Read the rounds it has on disk so far; returns whether there are new ones."""
         return self.rows.read(self.trial.files.newest_rounds())
+
+    def damage(self) -> str:
+        """A sentence about rows of its file that cannot be read and are left out; empty without such rows."""
+        return f"{self.rows.path}: {self.rows.damaged} rows are damaged and left out" if self.rows.damaged else ""
 
 
 class Launcher:
@@ -67,17 +71,17 @@ class Launcher:
         self._signals = 0
         self._next_look = self._next_claim = 0.0
         self._plans: dict[int, Trial] = {}
-        self._ended: dict[int, Seen] = {}
+        self._ended: dict[int, EngineTrial] = {}
         self._noticed: set[str] = set()
         if isinstance(pool, InProcessPool):
             pool.meanwhile = self._look_when_due
 
     def run(self) -> Status:
-        """Work until nothing is left or someone says stop."""
+        """Work until no trial is left or a signal or ``sweep stop`` ends it; returns the status of the sweep."""
         handled = (signal.SIGINT, signal.SIGTERM) if is_main_thread() else ()  # only there can they be handled
         earlier = {number: signal.signal(number, self._on_signal) for number in handled}
         try:
-            with writing(f"output.dir={self.sweep.output}", GOES_ON):
+            with writing(f"output.dir={self.sweep.output}", RESUME_HINT):
                 self.ledger.keep_retries(self.retries)
                 if self.sweep.method == "grid":
                     self.ledger.propose(grid(self.sweep)[: self.at_most])
@@ -88,16 +92,18 @@ class Launcher:
             for number, handler in earlier.items():
                 signal.signal(number, handler)
             for running in self.running.values():
-                self._put_down(running, Outcome(TrialState.INTERRUPTED, scalars(running.rows.latest)))
+                self._record(running, Outcome(TrialState.INTERRUPTED, scalars(running.rows.latest)))
         return self.status()
 
     def status(self) -> Status:
+        """How far the sweep is."""
         return status_of(self.sweep, self.ledger, self.retries, self.at_most)
 
     def _step(self) -> bool:
-        """One turn; false when there is nothing more to do."""
+        """Collect, stop and start trials once; returns False when there is nothing more to do."""
         self._collect()
         if self._signals > 1:
+            self.stopping = True
             return False
         self._look_when_due()
         if not self.stopping and time.monotonic() >= self._next_claim and len(self.running) < self.pool.capacity():
@@ -119,24 +125,22 @@ class Launcher:
         self.display.update(self.status(), [(running.trial, running.rows.latest) for running in self.running.values()])
 
     def _others_at_work(self) -> bool:
-        """Whether a trial of another launcher may yet come back to be done here."""
+        """Whether another launcher has a trial that this one would have to take over if that launcher died."""
         return any(entry.state is TrialState.STARTED for entry in self.ledger.entries()[: self.at_most])
 
     # --- starting ---
 
     def _start_next(self) -> bool:
-        """Start one trial; false when none is open."""
+        """Start one trial; returns False when none is open."""
         entry = self.ledger.claim(self.retries, self.at_most, self._identify)
         if entry is None:
             return self.sweep.method != "grid" and self.ledger.propose_next(self.at_most, self._propose)
         trial = self._plans[entry.number]
         for notice in trial.notices:
-            if notice not in self._noticed:
-                self._noticed.add(notice)
-                self.display.say(notice)
+            self._say_once(notice)
         running = Running(trial, entry.attempt)
         if stored := stored_outcome(trial):
-            self._put_down(running, stored)
+            self._record(running, stored)
             return True
         self.running[trial.number] = running
         again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
@@ -148,12 +152,17 @@ class Launcher:
             )
         return True
 
+    def _say_once(self, message: str) -> None:
+        if message and message not in self._noticed:
+            self._noticed.add(message)
+            self.display.say(message)
+
     def _identify(self, entry: Entry) -> str:
         return self._trial(entry).spec.run_id
 
     def _propose(self, number: int, entries: list[Entry]) -> dict[str, Any]:
         return propose(
-            self.sweep, number, [self._seen(entry) for entry in entries] if self.sweep.method == "bayes" else []
+            self.sweep, number, [self._engine_trial(entry) for entry in entries] if self.sweep.method == "bayes" else []
         )
 
     # --- ending ---
@@ -163,16 +172,18 @@ class Launcher:
             running = self.running.pop(number)
             self._next_claim = 0.0
             running.read()
+            self._say_once(running.damage())
             outcome = judge(running.trial, exit_code, running.rows.latest, asked_to_stop=running.stop_as)
             if outcome.state is TrialState.INTERRUPTED and isinstance(self.pool, InProcessPool):
                 self.stopping = True  # Ctrl-C reached the trial itself
-            self._put_down(running, outcome)
+            self._record(running, outcome)
             if outcome.is_disk_full:  # every other trial would meet the same
                 full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                hint = f" (trial {number}, log: {running.trial.log}){GOES_ON}"
+                hint = f" (trial {number}, log: {running.trial.log}){RESUME_HINT}"
                 raise cannot_write(f"output.dir={self.sweep.output}", full, hint)
 
-    def _put_down(self, running: Running, outcome: Outcome) -> None:
+    def _record(self, running: Running, outcome: Outcome) -> None:
+        """Write how a trial ended to the ledger, and show it."""
         data = {"summary": outcome.summary, "message": outcome.message}
         trial = running.trial
         self.ledger.record(
@@ -198,36 +209,37 @@ class Launcher:
         self._signals += 1
         self._next_look = 0.0
 
-    # --- what the engine sees ---
+    # --- trials for W&B's search engine ---
 
     def _stop_early(self) -> None:
         """Hyperband within each algorithm and scenario: across them it would stop whole methods, not worse points."""
-        groups: dict[tuple[str | None, str], list[Seen]] = {
+        groups: dict[tuple[str | None, str], list[EngineTrial]] = {
             running.trial.place: [] for running in self.running.values()
         }
         for entry in self.ledger.entries():
             has_rounds = entry.state is TrialState.STARTED or entry.state.is_done
             if entry.run_id and has_rounds and self._trial(entry).place in groups:
-                groups[self._trial(entry).place].append(self._seen(entry))
-        for number in [number for seen in groups.values() for number in to_stop(self.sweep, seen)]:
+                groups[self._trial(entry).place].append(self._engine_trial(entry))
+        for number in [number for group in groups.values() for number in to_stop(self.sweep, group)]:
             if number in self.running and self.running[number].stop_as is None:
                 self.running[number].stop_as = TrialState.STOPPED
                 self.pool.stop(number)
 
-    def _seen(self, entry: Entry) -> Seen:
-        """A trial as the engine sees it; the history of one that ended is read once."""
+    def _engine_trial(self, entry: Entry) -> EngineTrial:
+        """A trial in the form the engine takes; the history of one that ended is read once."""
         if entry.number in self._ended:
             return self._ended[entry.number]
-        seen = Seen(entry.number, entry.params, entry.state, entry.summary)
+        found = EngineTrial(entry.number, entry.params, entry.state, entry.summary)
         if entry.number in self.running:
-            seen.history = self.running[entry.number].rows.values(self.sweep.metric)
+            found.history = self.running[entry.number].rows.values(self.sweep.metric)
         elif entry.run_id:
-            rows = RowReader()
-            rows.read(self._trial(entry).files.newest_rounds())
-            seen.history = rows.values(self.sweep.metric)
+            earlier = Running(self._trial(entry), entry.attempt)
+            earlier.read()
+            self._say_once(earlier.damage())
+            found.history = earlier.rows.values(self.sweep.metric)
         if entry.state.is_done:
-            self._ended[entry.number] = seen
-        return seen
+            self._ended[entry.number] = found
+        return found
 
     def _trial(self, entry: Entry) -> Trial:
         if entry.number not in self._plans:

@@ -1,7 +1,8 @@
-"""The ledger of a sweep: an append-only table of what happened to each trial, safe against crashes and rivals.
+"""The ledger of a sweep: an append-only table of what happened to each trial, safe against crashes and other launchers.
 
 A trial's state is its newest event: proposed, started, finished, diverged, stopped (early termination), failed,
-interrupted, or shared (its configuration equals that of another trial). Rows are only ever added.
+interrupted, or shared (its configuration equals that of another trial). Rows are only ever added, and each has a
+checksum: a damaged row, an unknown state or a gap is refused.
 """
 
 import contextlib
@@ -21,24 +22,11 @@ from fl_platform.errors import DiskFull, UserError
 from fl_platform.runs.liveness import is_held
 from fl_platform.runs.sources import LEDGER
 from fl_platform.runs.writing import writing
+from fl_platform.sweeps import events
+from fl_platform.sweeps.events import Event, LedgerError
 from fl_platform.sweeps.states import TrialState
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS events (
-    seq INTEGER PRIMARY KEY, time REAL NOT NULL, trial INTEGER, kind TEXT NOT NULL, run_id TEXT, attempt INTEGER,
-    launcher TEXT, host TEXT NOT NULL, pid INTEGER NOT NULL, data TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS by_trial ON events (trial, seq);
-"""
-_TRIALS = f"""
-SELECT newest.trial, newest.kind, newest.run_id, newest.attempt, newest.launcher, newest.host, newest.pid, newest.time,
-       newest.data, first.data AS params, ends.failures, ends.began
-FROM (SELECT trial, max(seq) AS seq, min(seq) AS first, sum(kind = '{TrialState.FAILED}') AS failures,
-             max(CASE WHEN kind = '{TrialState.STARTED}' THEN time END) AS began
-      FROM events WHERE trial IS NOT NULL GROUP BY trial) AS ends
-JOIN events AS newest ON newest.seq = ends.seq JOIN events AS first ON first.seq = ends.first
-ORDER BY newest.trial
-"""
+NEW_LEDGER_HINT = "; move it away and launch again, which takes over the runs that are finished"
 
 
 @dataclass(frozen=True)
@@ -60,8 +48,8 @@ class Entry:
 
     @property
     def summary(self) -> dict[str, Any]:
-        found = self.data.get("summary", {})
-        assert isinstance(found, dict)
+        """The run's summary as far as the trial left one."""
+        found: dict[str, Any] = self.data.get("summary", {})
         return found
 
     @property
@@ -71,23 +59,32 @@ class Entry:
 
 
 class Ledger:
-    """One process's access to a sweep's events. The identity of a launcher is a lock it and its trials hold."""
+    """One process's access to a sweep's events. The identity of a launcher is a lock it and its trials hold.
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    With ``read_only`` no file is made or changed, and what would write raises UserError. Every method raises
+    LedgerError for a damaged ledger.
+    """
+
+    def __init__(self, directory: Path, *, read_only: bool = False) -> None:
+        self.directory, self.read_only = directory, read_only
         self.launcher = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._lock: int | None = None
         self.file = directory / LEDGER
-        with writing(str(directory)):
-            directory.mkdir(parents=True, exist_ok=True)
+        if not read_only:
+            with writing(str(directory)):
+                directory.mkdir(parents=True, exist_ok=True)
         try:
-            self._db = sqlite3.connect(self.file, timeout=60, isolation_level=None)
-            self._db.row_factory = sqlite3.Row
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_SCHEMA)
-        except sqlite3.Error as error:
-            raise UserError(f"{self.file} cannot be used as a ledger: {error}") from None
+            self._db = events.open_for_reading(self.file) if read_only else events.open_for_writing(self.file)
+            self._query = events.select(self._db)
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the second where SQLite quotes damaged text
+            raise LedgerError(f"{self.file} cannot be used as a ledger: {error}{NEW_LEDGER_HINT}") from None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Read every row again at the next access."""
+        self._last, self._has_checksums = 0, False
+        self._entries: dict[int, Entry] = {}
+        self._retries, self._stopped_at, self._launched_at = 0, 0, 0
 
     def __enter__(self) -> "Ledger":
         return self
@@ -96,6 +93,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
+        """Close the database and release the launcher's lock."""
         self._db.close()
         if self._lock is not None:
             os.close(self._lock)
@@ -104,24 +102,27 @@ class Ledger:
 
     # --- launchers ---
 
-    def launch(self, words: list[str]) -> int:
-        """Enter as a launcher; returns the lock's descriptor, which trials inherit: a claim lives while either does."""
+    def launch(self, arguments: list[str]) -> int:
+        """Register this process as a launcher, with the arguments it was given.
+
+        Returns the descriptor of its lock, which trials inherit: a claim holds while the launcher or the trial lives.
+        """
         path = self._lock_file(self.launcher)
         with writing(str(path.parent)):
             path.parent.mkdir(exist_ok=True)
             self._lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.record(None, "launch", data={"words": words})
+        self.record(None, events.LAUNCH, data={"arguments": arguments})
         return self._lock
 
     def keep_retries(self, retries: int) -> None:
-        """Put down how often this launcher tries failed trials again."""
-        self.record(None, "retries", data={"retries": retries})
+        """Record how often this launcher tries failed trials again."""
+        self.record(None, events.RETRIES, data={"retries": retries})
 
     def retries(self) -> int:
-        """How often failed trials are tried again, as the newest launcher has it."""
-        found = self._rows("SELECT data FROM events WHERE kind = 'retries' ORDER BY seq DESC LIMIT 1")
-        return int(json.loads(found[0]["data"])["retries"]) if found else 0
+        """How often failed trials are tried again, as the newest launcher recorded it; 0 where none did."""
+        self._read()
+        return self._retries
 
     def is_alive(self, launcher: str) -> bool:
         """Whether a launcher, or a trial that outlived it, still holds its lock."""
@@ -134,34 +135,78 @@ class Ledger:
         return self.directory / "launchers" / f"{launcher}.lock"
 
     def request_stop(self) -> None:
-        self.record(None, "stop")
+        """Ask the launchers at work to stop."""
+        self.record(None, events.STOP)
 
     def stop_requested(self) -> bool:
         """Whether someone asked the launchers to stop since this one entered."""
-        asked = "SELECT max(seq) FROM events WHERE kind = 'stop'"
-        entered = "SELECT max(seq) FROM events WHERE kind = 'launch' AND launcher = ?"
-        query = f"SELECT ({asked}) > ({entered})"
-        return bool(self._rows(query, (self.launcher,))[0][0])
+        self._read()
+        return self._stopped_at > self._launched_at > 0
 
     # --- events ---
 
     def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
         try:
             return self._db.execute(query, values).fetchall()
-        except sqlite3.OperationalError as error:  # a full disk, a read-only one, a rival that holds it for a minute
+        except sqlite3.OperationalError as error:  # a full disk, a read-only one, another launcher that holds it
             kind = DiskFull if error.sqlite_errorcode == sqlite3.SQLITE_FULL else UserError
             raise kind(
                 f"the ledger {self.file} cannot be used: {error}; what it has stays, and the same command goes on"
             ) from None
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise LedgerError(f"the ledger {self.file} is damaged: {error}{NEW_LEDGER_HINT}") from None
+
+    def _read(self) -> None:
+        """Read the rows that were added since the last call."""
+        try:
+            for row in self._rows(self._query, (self._last,)):
+                event = events.parse(row, self._last + 1, needs_checksum=self._has_checksums)
+                self._has_checksums = row["crc"] is not None
+                self._apply(event)
+                self._last = event.seq
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise LedgerError(f"the ledger {self.file} is damaged: {error}{NEW_LEDGER_HINT}") from None
+
+    def _apply(self, event: Event) -> None:
+        """Bring what is known of trials and launchers up to date; ValueError for an event that cannot follow."""
+        if event.trial is None:
+            if event.kind == events.RETRIES:
+                self._retries = _whole(event.data.get("retries"))
+            elif event.kind == events.STOP:
+                self._stopped_at = event.seq
+            elif event.launcher == self.launcher:
+                self._launched_at = event.seq
+            return
+        known = self._entries.get(event.trial)
+        follows = event.kind != TrialState.PROPOSED if known else event.kind == TrialState.PROPOSED
+        if not follows or (known is None and event.trial != len(self._entries)):
+            raise ValueError(f"row {event.seq} is {event.kind} for trial {event.trial}, which cannot follow")
+        self._entries[event.trial] = Entry(
+            number=event.trial,
+            state=TrialState(event.kind),
+            params=event.data["params"] if known is None else known.params,
+            run_id=event.run_id,
+            attempt=event.attempt or 0,
+            launcher=event.launcher,
+            host=event.host,
+            pid=event.pid,
+            time=event.time,
+            began=event.time if event.kind == TrialState.STARTED else known.began if known else None,
+            failures=(known.failures if known else 0) + (event.kind == TrialState.FAILED),
+            data=event.data,
+        )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """No other process writes in between."""
+        """Run the block as one transaction: no other process writes in between."""
         self._rows("BEGIN IMMEDIATE")
         try:
             yield
             self._rows("COMMIT")
         except BaseException:
+            self._forget()  # rows of this transaction may have been read
             if self._db.in_transaction:  # a full disk has ended it already
                 self._db.execute("ROLLBACK")
             raise
@@ -176,6 +221,9 @@ class Ledger:
         pid: int | None = None,
         data: dict[str, Any] | None = None,
     ) -> None:
+        """Append an event: of a trial, or without one of a launcher."""
+        if self.read_only:
+            raise UserError(f"the ledger {self.file} is open for reading only")
         values = (
             time.time(),
             trial,
@@ -187,39 +235,21 @@ class Ledger:
             pid or os.getpid(),
             json.dumps(data or {}),
         )
-        self._rows(
-            "INSERT INTO events (time, trial, kind, run_id, attempt, launcher, host, pid, data)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            values,
-        )
+        self._rows(*events.insert(values))
 
     def entries(self) -> list[Entry]:
-        return [
-            Entry(
-                number=row["trial"],
-                state=TrialState(row["kind"]),
-                params=json.loads(row["params"])["params"],
-                run_id=row["run_id"],
-                attempt=row["attempt"] or 0,
-                launcher=row["launcher"],
-                host=row["host"],
-                pid=row["pid"],
-                time=row["time"],
-                began=row["began"],
-                failures=row["failures"],
-                data=json.loads(row["data"]),
-            )
-            for row in self._rows(_TRIALS)
-        ]
+        """Every trial with its newest state, in the order of their numbers."""
+        self._read()
+        return list(self._entries.values())
 
     def propose(self, wanted: list[dict[str, Any]]) -> None:
-        """Put down the points of a grid; those already there are left alone."""
+        """Record the points of a grid; those already recorded are left alone."""
         with self.transaction():
             for number in range(self.count(), len(wanted)):
                 self.record(number, TrialState.PROPOSED, data={"params": wanted[number]})
 
     def propose_next(self, at_most: int, next_point: Callable[[int, list[Entry]], dict[str, Any]]) -> bool:
-        """Put down one more point of a search, unless it has all it may have."""
+        """Record one more point of a search; returns False where it has ``at_most`` already."""
         with self.transaction():
             number = self.count()
             if number >= at_most:
@@ -228,12 +258,14 @@ class Ledger:
             return True
 
     def count(self) -> int:
-        return int(self._rows("SELECT count(*) FROM events WHERE kind = ?", (TrialState.PROPOSED.value,))[0][0])
+        """How many trials were proposed."""
+        self._read()
+        return len(self._entries)
 
     def claim(self, retries: int, at_most: int, identify: Callable[[Entry], str]) -> Entry | None:
-        """Start the next trial that is open to this launcher, or nothing.
+        """Record the start of the next trial that is open to this launcher and return it; None where none is.
 
-        ``identify`` gives a trial's run id. A trial whose run id another one has is put down as shared.
+        ``identify`` gives a trial's run id. A trial whose run id another one has is recorded as shared.
         """
         while True:
             with self.transaction():
@@ -260,3 +292,9 @@ class Ledger:
         if entry.state is TrialState.FAILED:
             return entry.failures <= retries and not entry.data.get("final")
         return entry.state in (TrialState.PROPOSED, TrialState.INTERRUPTED)
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a whole number")
+    return value

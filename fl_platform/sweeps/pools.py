@@ -17,7 +17,7 @@ from fl_platform.sweeps.trials import Trial
 
 
 class Pool(Protocol):
-    """Starts trials and tells how they end."""
+    """Starts trials and reports how they end."""
 
     def capacity(self) -> int:
         """How many trials may run at the same time."""
@@ -35,11 +35,11 @@ class Pool(Protocol):
         """End every trial at once."""
 
     def close(self) -> None:
-        """Let go of what the pool holds."""
+        """Release what the pool holds."""
 
 
 class ProcessPool:
-    """A process a trial, each in a process group of its own so that Ctrl-C reaches the launcher alone."""
+    """One process per trial, each in a process group of its own so that Ctrl-C reaches the launcher alone."""
 
     def __init__(self, size: int, gpus: list[str], lock: int) -> None:
         self._size, self._gpus, self._lock = size, gpus, lock
@@ -109,7 +109,7 @@ def start_process(
 class InProcessPool:
     """Trials one after another in this process: no start-up, no parallelism; for many short trials.
 
-    ``meanwhile`` is called after every round: the launcher's turn while a trial runs.
+    ``meanwhile`` is called after every round, so that the launcher can act while a trial runs.
     """
 
     def __init__(self, forget_wandb: Callable[[], None]) -> None:
@@ -141,7 +141,7 @@ class InProcessPool:
         return 0
 
     def _run(self, trial: Trial) -> int:
-        """The exit code; whatever a trial raises is its failure, not the sweep's, unless there is no room to go on."""
+        """Return the exit code; an exception of a trial is its failure, not the sweep's, unless the disk is full."""
         from fl_platform.federation.launch import launch
 
         try:
@@ -175,11 +175,11 @@ class InProcessPool:
         """Nothing is held."""
 
 
-class Companions:
-    """Further launchers of the same sweep with ``--in-process``: each works in a process of its own."""
+class ExtraLaunchers:
+    """Further launchers of the same sweep, for ``--in-process`` with several jobs: each is a process of its own."""
 
-    def __init__(self, count: int, words: list[str], directory: Path) -> None:
-        command = [sys.executable, "-m", "fl_platform", "sweep", "run", *words, "--in-process", "--jobs", "1"]
+    def __init__(self, count: int, arguments: list[str], directory: Path) -> None:
+        command = [sys.executable, "-m", "fl_platform", "sweep", "run", *arguments, "--in-process", "--jobs", "1"]
         gpus, logs = visible_gpus(), directory / "logs"
         self._processes = [  # this process is the first, with number 1, on the first GPU
             start_process(command, gpu_variables(number - 1, gpus), logs / f"launcher-{number}.log")
@@ -187,7 +187,7 @@ class Companions:
         ]
 
     def end(self, *, stop: bool) -> None:
-        """Wait for them; ``stop`` asks them to leave what they have not begun."""
+        """Wait for them; ``stop`` asks them first to stop."""
         for process in self._processes:
             if stop:
                 process.send_signal(signal.SIGTERM)
@@ -210,4 +210,5 @@ def gpu_variables(slot: int, gpus: list[str]) -> dict[str, str]:
 
 
 def cores() -> int:
+    """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

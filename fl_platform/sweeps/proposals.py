@@ -17,8 +17,8 @@ from fl_platform.sweeps.states import TrialState
 
 
 @dataclass
-class Seen:
-    """A trial as the engine sees it."""
+class EngineTrial:
+    """A trial in the form the engine takes."""
 
     number: int
     params: dict[str, Any]
@@ -59,20 +59,32 @@ def engine_config(sweep: Sweep) -> dict[str, Any]:
 
 
 def grid_size(sweep: Sweep) -> int:
-    """Points of a grid, repeated values counted."""
-    return math.prod(len(values_of(sweep, key)) for key in sweep.parameters)
+    """The number of points of a grid, repeated values counted, without listing them."""
+    return math.prod(count_values(spec) for spec in sweep.parameters.values())
+
+
+def count_values(spec: dict[str, Any]) -> int:
+    """How many values a grid parameter takes: one, those it lists, or those of its range."""
+    if "value" in spec:
+        return 1
+    if "values" in spec:
+        return len(spec["values"])
+    if "q" in spec:  # numpy's arange, without its last value
+        steps = float((spec["max"] - spec["min"]) / spec["q"])
+        return max(0, math.ceil(min(steps, 1e18)))
+    return max(0, 1 + int(spec["max"]) - int(spec["min"]))
 
 
 def values_of(sweep: Sweep, key: str) -> list[Any]:
     """The values a grid parameter takes, the engine's reading of ranges included."""
-    alone = {"method": "grid", "parameters": {key: sweep.parameters[key]}}
     spec = sweep.parameters[key]
+    alone = {"method": "grid", "parameters": {key: spec}}
     if "value" in spec:
         return [spec["value"]]
     if "values" in spec:
         return list(spec["values"])
-    size = 1 + int((spec["max"] - spec["min"]) / spec.get("q", 1))
-    return [plain(run.config[key]["value"]) for run in engine.next_runs(alone, [], n=size + 1) if run is not None]
+    found = engine.next_runs(alone, [], n=count_values(spec) + 1)
+    return [plain(run.config[key]["value"]) for run in found if run is not None]
 
 
 def grid(sweep: Sweep) -> list[dict[str, Any]]:
@@ -81,31 +93,32 @@ def grid(sweep: Sweep) -> list[dict[str, Any]]:
     return [params_of(run) for run in found if run is not None]
 
 
-def propose(sweep: Sweep, number: int, seen: list[Seen]) -> dict[str, Any]:
+def propose(sweep: Sweep, number: int, trials: list[EngineTrial]) -> dict[str, Any]:
     """Point ``number`` of a random or bayes search, the same whenever it is asked for after the same trials."""
     with seeded(f"{sweep.identifier}/{number}"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the Gaussian process of few points comments on its bounds
-        return params_of(engine.next_run(engine_config(sweep), [trial.as_run(sweep.metric) for trial in seen]))
+        return params_of(engine.next_run(engine_config(sweep), [trial.as_run(sweep.metric) for trial in trials]))
 
 
-def to_stop(sweep: Sweep, seen: list[Seen]) -> list[int]:
+def to_stop(sweep: Sweep, trials: list[EngineTrial]) -> list[int]:
     """The running trials that hyperband gives up."""
     config = engine_config(sweep)
-    return [int(run.name) for run in engine.stop_runs(config, [trial.as_run(sweep.metric) for trial in seen])]
+    return [int(run.name) for run in engine.stop_runs(config, [trial.as_run(sweep.metric) for trial in trials])]
 
 
 def params_of(run: Any) -> dict[str, Any]:
+    """The values of a point that the engine proposes."""
     return {key: plain(entry["value"]) for key, entry in run.config.items()}
 
 
 def plain(value: Any) -> Any:
-    """numpy scalars as Python numbers, so that they print and dump like those of the YAML."""
+    """Return a numpy scalar as a Python number, so that it prints and dumps like one of the YAML."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 @contextmanager
 def seeded(path: str) -> Iterator[None]:
-    """The global generators the engine draws from, seeded for the moment and put back."""
+    """Seed the global generators that the engine draws from, and restore them afterwards."""
     earlier, earlier_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002, the engine has no other
     random.seed(path)
     np.random.seed(random.getrandbits(32))  # noqa: NPY002

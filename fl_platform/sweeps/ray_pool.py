@@ -39,7 +39,7 @@ class RayPool:
         here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             self._ray.get_runtime_context().get_node_id(), soft=False
         )
-        self._board = self._ray.remote(num_cpus=0, scheduling_strategy=here)(StopBoard).remote()
+        self._stop_requests = self._ray.remote(num_cpus=0, scheduling_strategy=here)(StopRequests).remote()
         self._task = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(run_trial)
         self._refs: dict[Any, int] = {}
 
@@ -53,7 +53,7 @@ class RayPool:
 
     def start(self, trial: Trial, variables: dict[str, str]) -> int:
         ref = self._task.remote(
-            self._board, trial.number, trial.command, variables, trial.log.absolute(), str(Path.cwd())
+            self._stop_requests, trial.number, trial.command, variables, trial.log.absolute(), str(Path.cwd())
         )
         self._refs[ref] = trial.number
         return 0
@@ -69,7 +69,7 @@ class RayPool:
             return LOST
 
     def stop(self, number: int) -> None:
-        self._board.stop.remote(number)
+        self._stop_requests.stop.remote(number)
 
     def kill(self) -> None:
         for ref in self._refs:
@@ -78,13 +78,13 @@ class RayPool:
 
     def close(self) -> None:
         self.kill()
-        self._ray.kill(self._board)
+        self._ray.kill(self._stop_requests)
         if self._owns_cluster:
             self._ray.shutdown()
 
 
-class StopBoard:
-    """Where tasks look whether their trial is asked to stop."""
+class StopRequests:
+    """A Ray actor that tasks ask whether their trial is to stop."""
 
     def __init__(self) -> None:
         self._numbers: set[int] = set()
@@ -96,29 +96,32 @@ class StopBoard:
         return number in self._numbers
 
 
-def run_trial(board: Any, number: int, command: list[str], variables: dict[str, str], log: Path, folder: str) -> int:
+def run_trial(
+    stop_requests: Any, number: int, command: list[str], variables: dict[str, str], log: Path, folder: str
+) -> int:
     """Ray task: the trial's process from start to end; returns its exit code."""
     import ray
 
     if os.path.isdir(folder):
         os.chdir(folder)
     process = start_process(command, variables, log, preexec_fn=die_with_parent)
-    told = False
+    is_asked = False
     while (code := process.poll()) is None:
         time.sleep(0.2)
-        if not told and ray.get(board.is_stopped.remote(number)):
+        if not is_asked and ray.get(stop_requests.is_stopped.remote(number)):
             process.send_signal(signal.SIGTERM)
-            told = True
+            is_asked = True
     return code
 
 
 def die_with_parent() -> None:
-    """The trial's process ends with its Ray worker, so that a retry elsewhere never meets its first attempt."""
+    """Make the trial's process end with its Ray process, so that a retry elsewhere never meets its first attempt."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def import_ray() -> Any:
+    """Return the module ``ray``; UserError where it is not installed."""
     try:
         import ray
     except ImportError:

@@ -28,6 +28,7 @@ class Status:
 
     @property
     def done(self) -> int:
+        """How many trials have ended."""
         return sum(self.counts[state] for state in CLOSED)
 
     def line(self) -> str:
@@ -43,6 +44,7 @@ class Status:
 
 
 def status_of(sweep: Sweep, ledger: Ledger, retries: int, at_most: int) -> Status:
+    """Count the first ``at_most`` trials of a ledger; failed ones are left to be done up to ``retries`` times."""
     entries = ledger.entries()[:at_most]
     counts: Counter[str] = Counter()
     for entry in entries:
@@ -71,6 +73,7 @@ def best_entry(entries: list[Entry], metric: str, *, maximise: bool) -> Entry | 
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value is a number other than NaN."""
     return isinstance(value, int | float) and value == value
 
 
@@ -89,6 +92,7 @@ def estimate(entries: list[Entry], left: int, running: int) -> float | None:
 
 
 def duration(seconds: float) -> str:
+    """Seconds as text with a unit."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

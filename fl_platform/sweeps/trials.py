@@ -10,14 +10,14 @@ from typing import Any
 import yaml
 
 from fl_platform.config.resolve import RunSpec, spec_of
-from fl_platform.errors import DiskFull
+from fl_platform.errors import DiskFull, UserError
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import write_atomically
+from fl_platform.sweeps.commands import expand, run_arguments
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.states import TrialState
-from fl_platform.sweeps.words import expand, run_arguments
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -39,10 +39,11 @@ class Trial:
     skip_finished: bool
     notices: tuple[str, ...]
     directory: Path
-    label: str  # what tells it from its siblings
+    label: str  # the values that differ between trials
 
     @property
     def files(self) -> RunDirectory:
+        """The directory of its run."""
         return RunDirectory(self.spec.output, self.spec.run_id)
 
     @property
@@ -52,14 +53,19 @@ class Trial:
 
     @property
     def log(self) -> Path:
+        """The file that has what its process prints."""
         return self.directory / "logs" / f"{self.number:05d}-{self.spec.run_id}.log"
 
 
 def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> Trial:
-    """The trial of a proposal; its configuration is resolved here exactly as ``run`` will resolve it."""
+    """The trial of a proposal; its configuration is resolved here exactly as ``run`` will resolve it.
+
+    Raises UserError for a proposal that is not one of the sweep, and for one that ``run`` would refuse.
+    """
+    check_proposal(sweep, params)
     json_file = directory / "params" / f"{number:05d}.json"
     program = str(sweep.config.get("program", ""))
-    command = [*expand(sweep.command, params, program=program, json_file=str(json_file)), *launch_words(sweep)]
+    command = [*expand(sweep.command, params, program=program, json_file=str(json_file)), *launch_arguments(sweep)]
     arguments = run_arguments(command)
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
@@ -70,15 +76,27 @@ def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> 
     return Trial(number, params, command, spec, arguments.skip_finished, notices, directory, label)
 
 
-def launch_words(sweep: Sweep) -> list[str]:
-    """The launch's own words come last and win; without a server nothing is sent, and a tag names the sweep."""
-    given = {word.partition("=")[0] for word in sweep.words}
+def check_proposal(sweep: Sweep, params: dict[str, Any]) -> None:
+    """Raise UserError for values that the YAML does not have: a ledger is data and adds no keys, names or code."""
+    for key, value in params.items():
+        spec = sweep.parameters.get(key)
+        listed = None if spec is None else spec.get("values", [spec["value"]] if "value" in spec else None)
+        if spec is None or (listed is not None and value not in listed):
+            raise UserError(f"{key}={value} of the ledger is not a value of the sweep {sweep.source}")
+
+
+def launch_arguments(sweep: Sweep) -> list[str]:
+    """The arguments a launch adds to the command of every trial, where they come last and win.
+
+    Unless the launch gives these keys itself, tracking is offline and a tag names the sweep.
+    """
+    given = {argument.partition("=")[0] for argument in sweep.trial_arguments}
     own = {"tracking.mode": "offline", "tracking.tags": f"[sweep:{sweep.name}]"}
-    return [*(f"{key}={value}" for key, value in own.items() if key not in given), *sweep.words]
+    return [*(f"{key}={value}" for key, value in own.items() if key not in given), *sweep.trial_arguments]
 
 
 def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
-    """What ``wandb agent`` hands a run, and one process's share of the machine."""
+    """The environment variables ``wandb agent`` gives a run, and the number of threads."""
     path = trial.directory / "params" / f"{trial.number:05d}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path.with_suffix(".json"), json.dumps(trial.params))
@@ -107,7 +125,10 @@ class Outcome:
 
 
 def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_stop: TrialState | None) -> Outcome:
-    """Exit code and ``result.json`` as an outcome; ``asked_to_stop`` is the state of a trial that was asked to stop."""
+    """Return the outcome of a trial from its exit code and ``result.json``.
+
+    ``asked_to_stop`` is the state of a trial that was asked to stop, else None.
+    """
     result = trial.files.result()
     summary = {**scalars(last_row), **(result or {})}
     ending = RunStatus.of_exit_code(exit_code)
@@ -120,11 +141,11 @@ def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_st
         return Outcome(TrialState.INTERRUPTED, summary)
     if exit_code == DiskFull.exit_code:  # no failure of the trial: it goes on once there is space
         return Outcome(TrialState.INTERRUPTED, summary, f"no space left (log: {trial.log})", is_disk_full=True)
-    said = last_line(trial.log)
+    printed = last_line(trial.log)
     what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
     if ending.has_ended:
         what += f" without the result {trial.files.result_file}"
-    return Outcome(TrialState.FAILED, summary, f"{what}; {said or 'no output'} (log: {trial.log})")
+    return Outcome(TrialState.FAILED, summary, f"{what}; {printed or 'no output'} (log: {trial.log})")
 
 
 def stored_outcome(trial: Trial) -> Outcome | None:
@@ -135,6 +156,7 @@ def stored_outcome(trial: Trial) -> Outcome | None:
 
 
 def scalars(row: dict[str, Any]) -> dict[str, Any]:
+    """The numbers and texts of a row."""
     return {key: value for key, value in row.items() if isinstance(value, int | float | str)}
 
 

@@ -50,7 +50,8 @@ def fingerprint(capsys, *words):
 def test_the_last_line_the_summary_and_the_result_agree(capsys, tmp_path):
     line = in_process(capsys, tmp_path, "--json", str(tmp_path / "deep" / "summary.json"))
     summary = json.loads((tmp_path / "deep" / "summary.json").read_text())
-    assert summary == json.loads((tmp_path / line["run"] / "result.json").read_text())
+    stored = json.loads((tmp_path / line["run"] / "result.json").read_text())
+    assert stored == {**summary, "attempt": "0001", "checksum": stored["checksum"]}
     assert (summary["run"], summary["fingerprint"], summary["status"]) == (line["run"], line["fingerprint"], "finished")
     assert (summary["rounds"], summary["test/top_accuracy_round"]) == (3, int(line["at"]))
     assert f"{summary['test/top_accuracy']:.6f}" == line["top"]

@@ -184,7 +184,7 @@ def test_run_reads_keys_as_agents_write_them() -> None:
     [
         (["run", "none.yaml"], "none.yaml: no such file"),
         (["run", "small.yaml", "sede=1"], "unknown key 'sede'; did you mean 'seed'?"),
-        (["status", "small.yaml"], "small.yaml: never launched with these words"),
+        (["status", "small.yaml"], "small.yaml: never launched with these arguments"),
         (["status", "."], ". is not a sweep directory"),
         (["best", ".", "seed=1"], "seed=1 cannot be given with the directory"),
         (["run", "random.yaml"], "method=random never ends by itself"),

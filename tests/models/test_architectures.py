@@ -77,7 +77,7 @@ def test_a_users_module_is_built_from_the_generator_even_where_it_is_lazy():
         ("RunningInstanceNorm", {}, "layer 'norm' is a InstanceNorm2d"),
         ("Plain", {"classes": 7}, r"gives outputs of shape \(7,\) for 10 classes"),
         ("Plain", {"depth": 3}, "with model.options=.* cannot be built"),
-        ("NOT_A_MODULE", {"obj": 3}, "cannot be built"),
+        ("NOT_A_MODULE", {"obj": 3}, "is not a class derived from torch.nn.Module"),
         ("Nowhere", {}, "cannot be imported"),
     ],
 )

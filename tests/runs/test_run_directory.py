@@ -148,3 +148,45 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UserError, match=f"^output.dir={place} cannot be written: "):
             check_writable(place, f"output.dir={place}")
+
+
+def test_a_result_with_a_flipped_bit_is_named_and_counts_as_none(files, capsys):
+    files.complete(files.start_attempt(), DONE)
+    content = files.result_file.read_bytes()
+    for bit in range(0, len(content) * 8, 3):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        files.result_file.write_bytes(bytes(damaged))
+        found = files.result()
+        message = capsys.readouterr().err
+        is_kept = found is not None and found.items() >= DONE.items()  # a bit of white space, or of the checksum's name
+        assert is_kept or (found is None and f"{files.result_file} is damaged" in message)
+
+
+def test_a_result_without_checksum_is_read_unless_its_values_have_other_types(files):
+    files.path.mkdir(parents=True)
+    files.result_file.write_text(json.dumps(DONE))
+    assert files.result() == DONE
+    files.result_file.write_text(json.dumps({**DONE, "test/top_accuracy": "0.5"}))
+    assert files.result() is None
+
+
+def test_an_attempt_that_another_process_works_on_is_neither_removed_nor_joined(files):
+    first, second = files.start_attempt(), files.start_attempt()
+    for attempt in (first, second):
+        (attempt / "rounds.jsonl").write_text('{"round": 1}\n')
+    with at_work(first):
+        with pytest.raises(UserError, match="is being written by process"):
+            files.start_attempt()
+        files.complete(second, DONE)
+        assert first.is_dir()
+    assert files.counted_rounds(has_result=True).parent == second
+    files.complete(second, DONE)
+    assert not first.exists()
+
+
+def test_other_names_among_the_attempts_are_passed_over(files):
+    for name in ("1\u00b2", "\u0663", "x", "12345678901234567890"):
+        (files.attempts / name).mkdir(parents=True)
+    assert files.newest_attempt() is None
+    assert files.start_attempt().name == "0001"

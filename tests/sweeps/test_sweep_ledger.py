@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from fl_platform.errors import UserError
+from fl_platform.sweeps.events import LedgerError
 from fl_platform.sweeps.ledger import Entry, Ledger
+from fl_platform.sweeps.states import TrialState
 
 CLAIMER = """
 import sys, pathlib
@@ -162,3 +164,130 @@ def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"not a database, and long enough to be looked at" * 50)
     with pytest.raises(UserError, match=r"ledger\.sqlite cannot be used as a ledger"):
         Ledger(tmp_path)
+
+
+# --- damage ---
+
+
+def worked(directory: Path) -> Path:
+    """The file of a ledger with trials in several states."""
+    with ledger_with(directory, 6) as ledger:
+        ledger.keep_retries(1)
+        for state in ("finished", "diverged", "failed", "interrupted"):
+            entry = ledger.claim(1, 9, by_number)
+            assert entry is not None
+            summary = {"summary": {"test/accuracy": 0.5}, "message": ""}
+            ledger.record(entry.number, state, run_id=entry.run_id, attempt=entry.attempt, data=summary)
+        return ledger.file
+
+
+def facts(directory: Path, *, read_only: bool) -> object:
+    with Ledger(directory, read_only=read_only) as ledger:
+        return ledger.retries(), [(entry.number, entry.state, entry.params, entry.data) for entry in ledger.entries()]
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_damaged_ledger_is_one_sentence_or_reads_as_it_was(read_only: bool, tmp_path: Path) -> None:
+    content = worked(tmp_path / "whole").read_bytes()
+    whole = facts(tmp_path / "whole", read_only=read_only)
+    place = tmp_path / "damaged"
+    place.mkdir()
+    refused = 0
+    step = max(1, len(content) * 8 // 600)
+    for bit in range(7, len(content) * 8, step):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        refused += reads_or_refuses(place, bytes(damaged), whole, read_only)
+    for size in range(0, len(content), len(content) // 26):
+        if size:  # an empty file is a ledger without trials
+            refused += reads_or_refuses(place, content[:size], whole, read_only)
+    assert refused > 20
+
+
+def reads_or_refuses(place: Path, content: bytes, whole: object, read_only: bool) -> bool:
+    for path in place.glob("ledger*"):
+        path.unlink()
+    (place / "ledger.sqlite").write_bytes(content)
+    try:
+        assert facts(place, read_only=read_only) == whole
+    except UserError:
+        return True
+    return False
+
+
+def test_an_unknown_state_is_refused(tmp_path: Path) -> None:
+    file = worked(tmp_path)
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE events SET kind = 'finishee', crc = NULL WHERE kind = 'finished'")
+        database.execute("UPDATE events SET crc = NULL")  # as in a ledger of format 1
+    database.close()
+    with Ledger(tmp_path) as ledger, pytest.raises(LedgerError, match="has the state 'finishee'; known: proposed,"):
+        ledger.entries()
+
+
+def test_a_changed_value_fails_its_checksum(tmp_path: Path) -> None:
+    file = worked(tmp_path)
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE events SET kind = 'finished' WHERE kind = 'failed'")
+    database.close()
+    with pytest.raises(LedgerError, match="the checksum of row 14 is wrong; move it away and launch again"):
+        facts(tmp_path, read_only=True)
+
+
+def test_a_ledger_without_checksums_is_read_and_goes_on(tmp_path: Path) -> None:
+    file = worked(tmp_path)
+    with sqlite3.connect(file) as database:
+        database.execute("ALTER TABLE events DROP COLUMN crc")
+        database.execute("PRAGMA user_version=0")
+    database.close()
+    before = facts(tmp_path, read_only=True)
+    with Ledger(tmp_path) as ledger:
+        ledger.launch([])
+        entry = ledger.claim(1, 9, by_number)
+        assert entry is not None
+        assert entry.state is TrialState.STARTED
+    assert facts(tmp_path, read_only=True) != before
+
+
+def test_a_ledger_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    file = worked(tmp_path)
+    with sqlite3.connect(file) as database:
+        database.execute("PRAGMA user_version=99")
+    database.close()
+    for read_only in (True, False):
+        with pytest.raises(LedgerError, match="has format 99, of a newer version"):
+            Ledger(tmp_path, read_only=read_only)
+
+
+# --- reading only ---
+
+
+def listing(directory: Path) -> dict[str, tuple[int, bytes]]:
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in directory.iterdir() if path.is_file()}
+
+
+def test_reading_changes_no_file_whether_the_ledger_was_closed_or_not(tmp_path: Path) -> None:
+    file = worked(tmp_path / "closed")
+    open_ledger = ledger_with(tmp_path / "open", 2)
+    open_ledger.claim(1, 9, by_number)
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    for name in (file.name, f"{file.name}-wal"):
+        (crashed / name).write_bytes((tmp_path / "open" / name).read_bytes())
+    for name, expected in (("closed", 6), ("crashed", 2)):
+        before = listing(tmp_path / name)
+        with Ledger(tmp_path / name, read_only=True) as ledger:
+            assert len(ledger.entries()) == expected
+            with pytest.raises(UserError, match="is open for reading only"):
+                ledger.request_stop()
+        assert listing(tmp_path / name) == before
+    with Ledger(tmp_path / "open", read_only=True) as ledger:
+        assert [entry.state for entry in ledger.entries()] == ["started", "proposed"]
+        open_ledger.record(0, "finished", run_id="run0")
+        assert [entry.state for entry in ledger.entries()] == ["finished", "proposed"]
+
+
+def test_reading_where_there_is_no_ledger_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no ledger"):
+        Ledger(tmp_path / "nowhere", read_only=True)
+    assert not (tmp_path / "nowhere").exists()

@@ -11,7 +11,7 @@ import pytest
 
 from fl_platform.errors import UserError
 from fl_platform.sweeps.definition import Sweep
-from fl_platform.sweeps.proposals import Seen, grid, limit, propose, to_stop
+from fl_platform.sweeps.proposals import EngineTrial, grid, limit, propose, to_stop
 from fl_platform.sweeps.states import TrialState
 
 ACCURACY = {"name": "test/accuracy", "goal": "maximize"}
@@ -47,7 +47,9 @@ def test_whole_ranges_and_steps_are_listed() -> None:
 def test_a_search_is_repeatable_and_leaves_the_generators_alone(method: str) -> None:
     parameters = {"a": {"distribution": "log_uniform_values", "min": 1e-3, "max": 1.0}, "b": {"values": [1, 2]}}
     sweep = sweep_of(parameters, method=method, metric=ACCURACY, run_cap=9)
-    seen = [Seen(n, {"a": 0.1 * (n + 1), "b": 1}, TrialState.FINISHED, {"test/accuracy": n / 9}) for n in range(3)]
+    seen = [
+        EngineTrial(n, {"a": 0.1 * (n + 1), "b": 1}, TrialState.FINISHED, {"test/accuracy": n / 9}) for n in range(3)
+    ]
     before, numpy_before = random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
     first, again, other = (propose(sweep, number, seen) for number in (3, 3, 4))
     assert first == again != other
@@ -60,7 +62,10 @@ def test_a_search_is_repeatable_and_leaves_the_generators_alone(method: str) -> 
 def test_bayes_learns_where_the_maximum_is() -> None:
     """On a parabola with its top at 0.7, most of ten proposals after 12 samples lie near it; goal minimize flees it."""
     parameters = {"a": {"distribution": "uniform", "min": 0.0, "max": 1.0}}
-    seen = [Seen(n, {"a": n / 11}, TrialState.FINISHED, {"test/accuracy": 1 - (n / 11 - 0.7) ** 2}) for n in range(12)]
+    seen = [
+        EngineTrial(n, {"a": n / 11}, TrialState.FINISHED, {"test/accuracy": 1 - (n / 11 - 0.7) ** 2})
+        for n in range(12)
+    ]
 
     def near(goal: str) -> int:
         sweep = sweep_of(parameters, method="bayes", metric={**ACCURACY, "goal": goal}, run_cap=99)
@@ -90,7 +95,10 @@ def test_hyperband_gives_up_the_worse_running_trials() -> None:
     def stopped() -> list[int]:
         return to_stop(
             sweep,
-            [Seen(n, {"a": 0}, TrialState.STARTED if n else TrialState.FINISHED, history=c) for n, c in curves.items()],
+            [
+                EngineTrial(n, {"a": 0}, TrialState.STARTED if n else TrialState.FINISHED, history=c)
+                for n, c in curves.items()
+            ],
         )
 
     assert stopped() == [1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wandb.sdk.launch.sweeps import utils as agent
 
 from fl_platform.errors import UserError
-from fl_platform.sweeps.words import expand, run_arguments
+from fl_platform.sweeps.commands import expand, run_arguments
 
 MACROS = [
     "args", "args_no_equals", "args_no_hyphens", "args_no_boolean_flags", "args_json", "args_append_hydra",

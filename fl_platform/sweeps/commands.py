@@ -22,10 +22,10 @@ def expand(
     interpreter: str = sys.executable,
     json_file: str = "",
 ) -> list[str]:
-    """The words of a trial's process. An unknown macro expands to nothing, as under ``wandb agent``."""
-    words = [f"{key}={value}" for key, value in params.items()]
-    flags = ["--" + word for word in words]
-    truths = [
+    """Return the arguments of a trial's process. An unknown macro expands to nothing, as under ``wandb agent``."""
+    arguments = [f"{key}={value}" for key, value in params.items()]
+    flags = ["--" + argument for argument in arguments]
+    without_false = [
         f"--{key}" if value is True else f"--{key}={value}" for key, value in params.items() if value is not False
     ]
     macros = {
@@ -33,13 +33,13 @@ def expand(
         "interpreter": [interpreter],
         "program": [program],
         "args": flags,
-        "args_no_hyphens": words,
+        "args_no_hyphens": arguments,
         "args_no_equals": [part for key, value in params.items() for part in (f"--{key}", str(value))],
-        "args_no_boolean_flags": truths,
+        "args_no_boolean_flags": without_false,
         "args_json": [json.dumps(params)],
         "args_json_file": [json_file],
-        "args_append_hydra": ["+" + word for word in words],
-        "args_override_hydra": ["++" + word for word in words],
+        "args_append_hydra": ["+" + argument for argument in arguments],
+        "args_override_hydra": ["++" + argument for argument in arguments],
     }
     expanded: list[str] = []
     for part in command:
@@ -58,7 +58,8 @@ def run_arguments(command: list[str]) -> RunArguments:
     a trial that is started again needs.
     """
     start = next(
-        (place + 1 for place in range(1, len(command)) if command[place] == "run" and is_ours(command[place - 1])), None
+        (place + 1 for place in range(1, len(command)) if command[place] == "run" and is_program(command[place - 1])),
+        None,
     )
     if start is None:
         raise UserError(f"command={shlex.join(command)} does not call `fl_platform run`; allowed: {EXAMPLE}")
@@ -71,8 +72,9 @@ def run_arguments(command: list[str]) -> RunArguments:
     return arguments
 
 
-def is_ours(word: str) -> bool:
-    return word == "fl_platform" or Path(word).name == "fl-platform"
+def is_program(argument: str) -> bool:
+    """Whether an argument names this program, as a module or as an installed command."""
+    return argument == "fl_platform" or Path(argument).name == "fl-platform"
 
 
 EXAMPLE = "[${env}, ${interpreter}, -m, fl_platform, run, --skip-finished, --continue, ${args_no_hyphens}]"

@@ -1,0 +1,123 @@
+"""Which code a run may start: only code that the command line names, and of a model's path only an nn.Module class."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fl_platform.cli import main
+from fl_platform.errors import UserError
+from fl_platform.runs.checkpoint_files import file_name, newest_valid
+from fl_platform.sweeps.trials import plan
+from tests.sweeps.small_sweeps import quick_sweep
+
+SMALL = ["num_workers=4", "cohort_size=2", "num_rounds=2", "local_steps=1", "checkpoint.every=1"]
+QUIET = ["tracking.mode=disabled", "trainer.enable_progress_bar=false", "data.dirichlet_omega=10"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first of two rounds of a plain run."""
+    output = tmp_path_factory.mktemp("runs")
+    assert main(["run", *SMALL, *QUIET, f"output.dir={output}"]) == 0
+    return next(output.glob("*/attempts/0001/checkpoints/round-000001-*.ckpt"))
+
+
+@pytest.fixture
+def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file that the module ``intruder`` in the working directory creates when it is imported."""
+    (tmp_path / "intruder.py").write_text("open('marker', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path / "marker"
+    import sys
+
+    sys.modules.pop("intruder", None)
+
+
+def forged(source: Path, folder: Path, **changes: Any) -> Path:
+    """A checkpoint with other values in its configuration, under a name that matches its content."""
+    loaded = torch.load(source, weights_only=True)
+    config = json.loads(loaded["federated"]["config"])
+    for key, value in changes.items():
+        group, _, name = key.rpartition("__")
+        (config[group] if group else config)[name] = value
+    loaded["federated"]["config"] = json.dumps(config)
+    path = folder / "r" / "attempts" / "0001" / "checkpoints" / "x.ckpt"
+    path.parent.mkdir(parents=True)
+    torch.save(loaded, path)
+    return path.rename(path.with_name(file_name(1, path)))
+
+
+def test_a_checkpoint_cannot_have_a_function_called(checkpoint: Path, marker: Path, capsys) -> None:
+    options = {"command": f"touch {marker}"}
+    path = forged(checkpoint, marker.parent, model__name="os.system", model__options=options)
+    assert main(["run", "--resume", str(path)]) == 2
+    assert "the checkpoint names code to import" in capsys.readouterr().err
+    assert main(["run", "--resume", str(path), "model.name=os.system"]) == 2
+    assert "model.name=os.system is not a class derived from torch.nn.Module" in capsys.readouterr().err
+    assert not marker.exists()
+
+
+def test_a_checkpoint_cannot_have_a_plugin_imported_unless_it_is_given_again(checkpoint, marker, capsys) -> None:
+    path = forged(checkpoint, marker.parent, plugins=["intruder"])
+    assert main(["run", "--resume", str(path)]) == 2
+    assert "give it again: plugins=['intruder']" in capsys.readouterr().err
+    assert main(["run", "--resume", str(path), "plugins=[other]"]) == 2
+    assert not marker.exists()
+    assert main(["run", "--resume", str(path), "plugins=[intruder]", *QUIET[1:2]]) == 0
+    assert marker.exists()
+
+
+def test_the_command_to_resume_names_the_users_code(tmp_path: Path, capsys) -> None:
+    keys = [*SMALL, *QUIET, "model.name=tests.models.own_modules.Plain", f"output.dir={tmp_path}"]
+    assert main(["run", *keys]) == 0
+    next(tmp_path.glob("*/result.json")).unlink()
+    assert main(["run", *keys]) == 0
+    assert "model.name=tests.models.own_modules.Plain output.dir=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["sys.exit", "os.system", "subprocess.Popen", "os.path"])
+def test_a_model_is_an_nn_module_class_before_it_is_called(path, tmp_path: Path, capsys) -> None:
+    assert main(["run", *SMALL, *QUIET, f"model.name={path}", f"output.dir={tmp_path}"]) == 2
+    assert f"model.name={path} is not a class derived from torch.nn.Module" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def f(:\n", "SyntaxError: "),
+        ("import sys\nsys.exit(0)\n", "SystemExit: 0"),
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+        ("import no_such_module_at_all\n", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
+    ],
+)
+def test_a_plugin_that_fails_is_one_sentence_with_its_line(text, reason, tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["run", *SMALL, *QUIET, "plugins=[broken]", f"output.dir={tmp_path / 'runs'}"]) == 2
+    error = capsys.readouterr().err
+    assert f"plugins=[broken] cannot be imported: {reason}" in error
+    assert f"{tmp_path / 'broken.py'}, line " in error
+    assert error.count("\n") == 1
+
+
+def test_a_proposal_of_a_ledger_adds_no_keys_and_no_values(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}})
+    for params in ({"seed": 0, "plugins": ["os"]}, {"seed": 7}, {"model.name": "os.system"}):
+        with pytest.raises(UserError, match="of the ledger is not a value of the sweep"):
+            plan(sweep, tmp_path, 0, params)
+
+
+def test_a_pipe_is_not_read_as_a_checkpoint(tmp_path: Path, capsys) -> None:
+    pipe = tmp_path / "round-000001-0123456789abcdef.ckpt"
+    os.mkfifo(pipe)
+    assert main(["run", "--resume", str(pipe)]) == 2
+    assert "is not a regular file" in capsys.readouterr().err
+    assert newest_valid(tmp_path) is None
+    (tmp_path / "zero.ckpt").symlink_to("/dev/zero")
+    assert main(["run", "--resume", str(tmp_path / "zero.ckpt")]) == 2

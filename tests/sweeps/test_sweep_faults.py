@@ -1,0 +1,66 @@
+"""What a sweep meets from outside: damaged files of its trials, impatient users, hostile YAMLs."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fl_platform.cli import main
+from fl_platform.sweeps.states import TrialState
+from tests.sweeps.small_sweeps import QUICK, launch_here, quick_sweep, write_sweep
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe", b"[" * 5000, b"1e999"])
+def test_damaged_rounds_of_one_trial_are_named_and_the_others_go_on(damage: bytes, tmp_path: Path, capsys) -> None:
+    metric = {"name": "test/accuracy", "goal": "maximize"}
+    sweep = quick_sweep(tmp_path, {"local_lr": {"min": 0.01, "max": 0.1}}, method="bayes", metric=metric, run_cap=2)
+    launch_here(sweep, cap=1)
+    [rounds] = (tmp_path / "runs").glob("*/attempts/0001/rounds.jsonl")
+    content = rounds.read_bytes()
+    rounds.write_bytes(content[:1] + damage + content[1:])
+    status = launch_here(sweep)
+    assert status.counts[TrialState.FINISHED] == 2
+    assert f"{rounds}: 1 rows are damaged and left out" in capsys.readouterr().err
+
+
+def test_ctrl_c_twice_at_once_ends_with_130(tmp_path: Path, capsys) -> None:
+    path = write_sweep(tmp_path / "small.yaml", {"seed": {"values": [0, 1]}})
+    output = tmp_path / "runs"
+
+    def interrupt() -> None:
+        while not [*output.glob("sweeps/*/logs/*.log")]:
+            time.sleep(0.01)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    code = main(["sweep", "run", str(path), *QUICK, f"output.dir={output}", "--jobs", "1"])
+    thread.join()
+    assert code == 130
+    assert "0/2 done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("parameters", "size"),
+    [
+        ({"seed": {"min": 0, "max": 10**12}}, 10**12 + 1),
+        ({key: {"values": [*range(1, 1001)]} for key in ("seed", "num_rounds", "local_steps", "batch_size")}, 10**12),
+        ({"local_lr": {"distribution": "q_uniform", "min": 0.0, "max": 1e6, "q": 1e-300}}, 10**18),
+    ],
+)
+@pytest.mark.parametrize("command", [["check"], ["run", "--cap", "1"], ["status"]])
+def test_a_grid_that_is_too_large_is_refused_with_its_size(command, parameters, size, tmp_path, capsys) -> None:
+    path = write_sweep(tmp_path / "large.yaml", parameters)
+    action, *options = command
+    (tmp_path / "runs").mkdir()
+    began = time.process_time()
+    assert main(["sweep", action, str(path), *options, *([] if action == "check" else [f"output.dir={tmp_path}"])]) == 2
+    error = capsys.readouterr().err
+    assert f"the grid has {size} points" in error or "never launched" in error
+    assert time.process_time() - began < 5
+    assert not [*tmp_path.glob("sweeps/*")]
