@@ -6,7 +6,6 @@ import graphlib
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -277,8 +276,3 @@ def test_direct_packages_are_exact_and_agree_with_the_lock() -> None:
     assert len(direct) > 20
     assert direct.items() <= lock.items()
     assert not [version for version in lock.values() if not re.fullmatch(r"[0-9][0-9a-z.]*", version)]
-
-
-def test_the_ray_extra_is_the_tested_version() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["optional-dependencies"]["ray"] == [f"ray=={dict(pins('constraints.txt'))['ray']}"]

@@ -14,6 +14,7 @@ import yaml
 from fl_platform.config.compose import parse_argument, read_yaml
 from fl_platform.config.schema import OutputConfig
 from fl_platform.errors import UserError
+from fl_platform.paper.packaged import chosen_file, sweep_file
 from fl_platform.runs.writing import write_atomically, writing
 
 YAML_COPY = "sweep.yaml"
@@ -96,7 +97,7 @@ class Sweep:
     def identifier(self) -> str:
         """Name and hash of all that decides the trials: the YAML, the words, and the chosen-values files they name."""
         words = [word for word in self.overrides if not word.startswith("output.dir=")]
-        content = [self.config, words, [file_text(Path(path)) for path in self._chosen_files()]]
+        content = [self.config, words, [file_text(chosen_file(Path(path))) for path in self._chosen_files()]]
         return (
             f"{self.name}-{hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:8]}"
         )
@@ -150,7 +151,11 @@ def file_text(path: Path) -> str | None:
 
 
 def read_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
-    """A sweep YAML with the words of this launch. Only the shape is looked at; ``check`` judges the content."""
+    """A sweep YAML, or a packaged one by its name, with the words of this launch.
+
+    Only the shape is looked at; ``check`` judges the content.
+    """
+    path = sweep_file(path)
     config = read_yaml(path, str(path))
     for key, kind, wanted in (
         ("method", str, f"one of {', '.join(METHODS)}"),
