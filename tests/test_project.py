@@ -224,7 +224,7 @@ def code_of(document: Path) -> str:
 
 def test_the_readme_says_how_to_start() -> None:
     code = code_of(ROOT / "README.md")
-    for command in ("make setup", "make demo", "make test", "python -m fl_platform run"):
+    for command in ("make setup", "make demo", "make test", "fl-platform run", "pip install ."):
         assert command in code
 
 
@@ -233,7 +233,7 @@ def makefile() -> str:
 
 
 def commands_in(code: str) -> set[str]:
-    return set(re.findall(r"-m fl_platform ([a-z]+)", code))
+    return set(re.findall(r"(?:-m fl_platform|fl-platform) ([a-z]+)", code))
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
