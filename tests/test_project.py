@@ -42,7 +42,10 @@ MAY_IMPORT = {
     "reporting": {"config", "errors", "paper", "runs"},
     "sweeps": {"config", "errors", "federation", "paper", "runs"},
     "dashboard": {"config", "data", "errors", "reporting", "runs", "sweeps"},
-    "__init__": {"_torchvision", "algorithms", "config", "errors", "federation", "models", "runs", "sweeps"},
+    "__init__": {
+        *("_torchvision", "algorithms", "config", "errors", "federation"),
+        *("models", "reporting", "runs", "sweeps"),
+    },
     "cli": {
         *("_torchvision", "algorithms", "config", "dashboard", "data", "errors", "federation"),
         *("models", "paper", "reporting", "runs", "sweeps", "tracking"),

@@ -204,6 +204,14 @@ class Algorithm(L.Callback):
         cls.name, cls.label = name, label or name
 
     @classmethod
+    def open_values(cls, config: Config) -> dict[str, Any]:
+        """Values for fields that are null in ``config.algorithm`` and follow from the rest of the configuration.
+
+        They are filled in before the run is named: a run with such a value is the one where it was given.
+        """
+        return {}
+
+    @classmethod
     def check(cls, config: Config) -> None:
         """Raise UserError for hyper-parameters (``config.algorithm``) that do not fit the rest of the configuration."""
 
@@ -275,7 +283,7 @@ class Algorithm(L.Callback):
                 setattr(self, name, saved.to(current.device) if isinstance(current, Tensor) else saved)
 
 
-_DEFAULT_HOOKS = {hook: vars(Algorithm)[hook] for hook in ("local_loss", "local_direction")}
+_DEFAULT_HOOKS = {hook: vars(Algorithm)[hook] for hook in ("local_loss", "local_direction", "evaluated_params")}
 
 
 def has_default(algorithm: Algorithm, *hooks: str) -> bool:

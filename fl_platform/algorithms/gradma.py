@@ -36,6 +36,7 @@ from fl_platform.kernels.worker_projection import project_stack
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.runs import metrics
 
+PAPER_MEMORY_SIZE = 100
 FROZEN = 1e-6  # a tensor keeps less than this share of its length: no direction agrees with all anchors
 
 
@@ -133,12 +134,19 @@ class ProjectedWorker(Algorithm):
         return {"last_local": run.params} if self.keeps else {}
 
 
+def default_memory_size(num_workers: int) -> int:
+    """The paper's memory where there are so many workers, else one slot for each."""
+    return min(PAPER_MEMORY_SIZE, num_workers)
+
+
 @dataclass(eq=False)
 class ProjectedServer(SlowMomentum):
     """The server side: momentum that opposes no remembered update; the projected momentum is what is fed back."""
 
     memory_decay: float = option(0.5, "beta_2", at_least=0, below=1, grid=(0.1, 0.5, 0.9))
-    memory_size: int = option(100, "m: slots of the gradient memory; 0 is FedAvgM", at_least=0)
+    memory_size: int | None = option(
+        None, "m: slots of the gradient memory; 0 is FedAvgM; null: 100, or N if that is less", at_least=0
+    )
     memory_policy: str = option("least_frequent", "which slot makes room; see `list policies`")
     memory_device: str | None = option(
         None, "where the gradient memory lives; null: the training device", is_device=True, identity=False
@@ -146,6 +154,12 @@ class ProjectedServer(SlowMomentum):
     memory_shard: bool = option(False, "with several ranks, each keeps its share of the coordinates", identity=False)
     qp: ServerQPOptions = group(ServerQPOptions, "projection")
     memory: GradientMemory | None = state()
+
+    @classmethod
+    def open_values(cls, config: Config) -> dict[str, Any]:
+        size = config.algorithm["memory_size"]
+        default = default_memory_size(config.num_workers) if size is None else size
+        return {**super().open_values(config), "memory_size": default}
 
     @classmethod
     def check(cls, config: Config) -> None:
@@ -159,10 +173,11 @@ class ProjectedServer(SlowMomentum):
         self._ranks, dim = federation.ranks, federation.layout.dim
         self._share = self._ranks.share(dim) if self.memory_shard else slice(0, dim)
         self._is_shared = self.memory_shard and self._ranks.size > 1
-        if self.memory_size:
+        size = default_memory_size(federation.num_workers) if self.memory_size is None else self.memory_size
+        if size:
             segments = federation.layout.segments if self.qp.scope == "tensor" else [(0, dim)]
             self.memory = GradientMemory(
-                self.memory_size,
+                size,
                 self._share.stop - self._share.start,
                 decay=self.memory_decay,
                 device=self.memory_device or federation.device,

@@ -10,6 +10,7 @@ __all__ = ["COMMANDS", "Parser"]
 
 COMMANDS = {
     "run": "one federated run",
+    "export": "a run's model as a file for use elsewhere",
     "config": "print the resolved configuration",
     "list": "algorithms, data sets, models, presets, memory policies",
     "data": "find, fetch and inspect data",

@@ -4,16 +4,10 @@ import argparse
 import sqlite3
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fl_platform.cli.parser import Parser
 from fl_platform.errors import UserError, sentence
-
-if TYPE_CHECKING:
-    from fl_platform.sweeps.definition import Sweep
-    from fl_platform.sweeps.ledger import Ledger
-    from fl_platform.sweeps.pools import Pool
-    from fl_platform.sweeps.status import Status
 
 ACTIONS = {
     "run": "launch a sweep, or go on with it",
@@ -171,71 +165,27 @@ def count(text: str) -> int:
 
 def run_sweep(args: argparse.Namespace) -> int:
     """Run a sweep to its end; returns 0, 1 if a trial failed, or 130 if it was stopped with trials left."""
+    from fl_platform.sweeps.api import LaunchOptions, carry_out
     from fl_platform.sweeps.definition import read_sweep
-    from fl_platform.sweeps.ledger import Ledger
-    from fl_platform.sweeps.status import LEFT
 
-    sweep = read_sweep(args.target, args.keys)
-    refuse_problems(sweep)
-    sweep.write_copy(sweep.directory)
-    with Ledger(sweep.directory) as ledger:
-        is_stopped, status = launch_sweep(args, sweep, ledger)
-    for entry in status.failed:
+    options = LaunchOptions(
+        jobs=args.jobs,
+        cap=args.cap,
+        retries=args.retries,
+        forget_wandb=forget_wandb if args.in_process else None,
+        engine=args.engine,
+        address=args.address,
+        cpus_per_trial=args.cpus_per_trial,
+        gpus_per_trial=args.gpus_per_trial,
+    )
+    result = carry_out(read_sweep(args.target, args.keys), options)
+    for entry in result.status.failed:
         print(
             sentence(f"trial {entry.number} failed {entry.failures} times: {entry.data.get('message')}"),
             file=sys.stderr,
         )
-    print(status.line(), flush=True)
-    return 130 if is_stopped and status.counts[LEFT] else 1 if status.failed else 0
-
-
-def refuse_problems(sweep: "Sweep") -> None:
-    """Raise ``UserError`` with the first problem of a sweep, if it has any."""
-    from fl_platform.sweeps.check import content_problems, schema_problems
-
-    for problem in [*schema_problems(sweep), *content_problems(sweep)]:
-        raise UserError(f"{sweep.source}: {problem}")
-
-
-def launch_sweep(args: argparse.Namespace, sweep: "Sweep", ledger: "Ledger") -> "tuple[bool, Status]":
-    """Run the trials of a sweep as the options say; returns whether it was stopped, and its status."""
-    from fl_platform.sweeps.display import make_display
-    from fl_platform.sweeps.launcher import Launcher
-    from fl_platform.sweeps.pools import Companions
-
-    pool = make_pool(args, ledger.launch(args.keys))
-    display = make_display()
-    companions = None
-    is_stopped = True
-    try:
-        launcher = Launcher(sweep, sweep.directory, ledger, pool, display, retries=args.retries, cap=args.cap)
-        display.say(f"sweep {sweep.identifier}: {launcher.at_most} trials, {sweep.directory}")
-        if args.in_process and (args.jobs or 1) > 1:
-            limits = ["--retries", str(args.retries), *(["--cap", str(args.cap)] if args.cap else [])]
-            companions = Companions(args.jobs - 1, [str(args.target), *args.keys, *limits], sweep.directory)
-        launcher.run()
-        is_stopped = launcher.stopping
-    finally:
-        pool.close()
-        if companions is not None:
-            companions.end(stop=is_stopped)
-        display.close()
-    return is_stopped, launcher.status()
-
-
-def make_pool(args: argparse.Namespace, lock: int) -> "Pool":
-    """The pool that the options ask for; ``lock`` is the descriptor its processes inherit."""
-    from fl_platform.sweeps.pools import InProcessPool, ProcessPool, cores, visible_gpus
-
-    if args.in_process:
-        return InProcessPool(forget_wandb)
-    if args.engine == "ray":
-        from fl_platform.sweeps.ray_pool import RayPool
-
-        return RayPool(args.address, args.cpus_per_trial, args.gpus_per_trial, args.jobs)
-    gpus = visible_gpus()
-    size = (args.jobs or 1) * len(gpus) if gpus else args.jobs or cores()
-    return ProcessPool(size, gpus, lock)
+    print(result.status.line(), flush=True)
+    return 130 if result.is_interrupted else 1 if result.status.failed else 0
 
 
 def forget_wandb() -> None:
@@ -247,6 +197,7 @@ def forget_wandb() -> None:
 
 def show_status(args: argparse.Namespace) -> int:
     """Print how far a sweep is, what runs and what failed."""
+    from fl_platform.sweeps.api import refuse_problems
     from fl_platform.sweeps.definition import find_sweep
     from fl_platform.sweeps.ledger import Ledger
     from fl_platform.sweeps.proposals import limit
@@ -314,6 +265,7 @@ def choose_best(args: argparse.Namespace) -> int:
     """Print or write the best configuration per algorithm and scenario."""
     import yaml
 
+    from fl_platform.sweeps.api import refuse_problems
     from fl_platform.sweeps.best import choose, write_chosen
     from fl_platform.sweeps.definition import find_sweep
     from fl_platform.sweeps.ledger import Ledger

@@ -4,6 +4,8 @@ import io
 import re
 import shlex
 import sys
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,19 @@ def check_key(key: str) -> None:
         raise UserError(f"unknown key '{key}'; it is now {MOVED[key]}")
     if moved := [new for old, new in MOVED.items() if old.startswith(f"{key}.")]:
         raise UserError(f"unknown key '{key}'; its keys are now {', '.join(moved)}")
+    if meant := synonyms().get(key.lower().replace("-", "_")):
+        raise UserError(f"unknown key '{key}'; it is called {meant} here")
     raise UserError(
         f"unknown key '{key}'{did_you_mean(key, keys) or '; `python -m fl_platform config` prints all keys'}"
     )
+
+
+@cache
+def synonyms() -> dict[str, str]:
+    """Words that a person may type for a key -> the key."""
+    text = resources.files("fl_platform.config").joinpath("synonyms.yaml").read_text(encoding="utf-8")
+    found: dict[str, str] = yaml.safe_load(text)
+    return found
 
 
 def parse_arguments(arguments: list[str]) -> DictConfig:

@@ -86,6 +86,7 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
     )
     if directory is not None:
         resolved = dataclasses.replace(resolved, output=dataclasses.replace(config.output, dir=str(directory.parent)))
+    resolved.algorithm.update(kind.open_values(resolved))
     kind.check(resolved)
     check_model_name(str(resolved.model.name))
     named = identity(resolved)

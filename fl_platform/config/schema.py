@@ -88,8 +88,11 @@ class CheckpointConfig:
     every: int = option(
         50, "rounds between checkpoints; the end of a run always has one; 0: only the end", at_least=0, identity=False
     )
+    keep_best: bool = option(
+        False, "also keep the model with the best test (or validation) accuracy, for `export`", identity=False
+    )
     keep_finished: bool = option(
-        True, "false: a run that has its result drops its checkpoints, and with them the model", identity=False
+        True, "false: a run that has its result drops its checkpoints; of its models keep_best stays", identity=False
     )
 
 

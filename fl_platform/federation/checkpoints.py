@@ -1,9 +1,13 @@
 """Checkpoints that are complete or absent: written aside, named by their content, then moved into place."""
 
+import contextlib
 import json
 import os
+import shutil
 import zipfile
 import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,9 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from fl_platform.config.migrate import upgraded
+from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
-from fl_platform.runs.checkpoint_files import file_name, is_valid, sorted_checkpoints
+from fl_platform.runs.checkpoint_files import best_files, best_name, file_name, is_valid, round_of, sorted_checkpoints
 
 KEPT = 2
 PARTS = {"federated", "state_dict", "callbacks", "loops", "epoch", "pytorch-lightning_version"}
@@ -25,21 +30,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         directory = Path(path)
-        directory.mkdir(parents=True, exist_ok=True)
-        partial = directory / ".partial"  # an attempt has one writer: what a kill left is overwritten
-        try:
-            with open(partial, "wb") as file:
-                try:
-                    torch.save(checkpoint, file)
-                except RuntimeError as error:  # how torch's writer passes on a full disk, and Ctrl-C
-                    raise cause_of(error) from None
-                file.flush()
-                os.fsync(file.fileno())
-            saved = directory / file_name(checkpoint["epoch"] + 1, partial)
-            os.replace(partial, saved)
-        finally:
-            partial.unlink(missing_ok=True)
-        sync_directory(directory)
+        saved = write_named(checkpoint, directory, partial(file_name, checkpoint["epoch"] + 1))
         found = sorted_checkpoints(directory)
         earlier = [path for round, path in found if round <= checkpoint["epoch"]]
         for _, path in found:
@@ -54,15 +45,71 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 class RoundCheckpoint(Checkpoint):
-    """Saves every few rounds and whenever the run ends, after the round has been logged."""
+    """Saves every few rounds and whenever the run ends, after the round has been logged.
 
-    def __init__(self, directory: Path, every: int) -> None:
-        self.directory, self.every = directory, every
+    ``keep_best`` also keeps the model of the round with the best accuracy, in a file of its own without the state
+    that training needs to go on: such a file is small, and written whenever the accuracy rises.
+    """
+
+    def __init__(self, directory: Path, every: int, *, keep_best: bool = False) -> None:
+        self.directory, self.every, self.keep_best = directory, every, keep_best
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         round = trainer.current_epoch + 1
+        if self.keep_best and trainer.is_global_zero and pl_module.scoreboard.top_accuracy_round == round:  # type: ignore[union-attr]
+            self._save_best(pl_module, round)
         if (self.every and round % self.every == 0) or trainer.should_stop or round == trainer.max_epochs:
             trainer.save_checkpoint(self.directory)
+
+    def _save_best(self, module: Any, round: int) -> None:
+        content = {
+            "params": module.algorithm.evaluated_params(module.global_params).cpu(),
+            "buffers": module.global_buffers.cpu(),
+            "config": json.dumps(to_dict(module.config)),
+        }
+        saved = write_named(content, self.directory, partial(best_name, round))
+        for path in best_files(self.directory):
+            if path != saved:
+                path.unlink(missing_ok=True)
+
+
+def write_named(content: dict[str, Any], directory: Path, name_of: Callable[[Path], str]) -> Path:
+    """Write tensors and plain values to a file that is complete or absent; ``name_of`` its content names it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    partial_file = directory / ".partial"  # an attempt has one writer: what a kill left is overwritten
+    try:
+        with open(partial_file, "wb") as file:
+            try:
+                torch.save(content, file)
+            except RuntimeError as error:  # how torch's writer passes on a full disk, and Ctrl-C
+                raise cause_of(error) from None
+            file.flush()
+            os.fsync(file.fileno())
+        saved = directory / name_of(partial_file)
+        os.replace(partial_file, saved)
+    finally:
+        partial_file.unlink(missing_ok=True)
+    sync_directory(directory)
+    return saved
+
+
+def take_best(checkpoint: Path, directory: Path) -> None:
+    """Copy the best model beside a checkpoint into ``directory``, where a run goes on that starts from it.
+
+    A best model of a later round than the checkpoint's is left: the run will come to it itself.
+    """
+    for path in best_files(checkpoint.parent):
+        if round_of(path) <= round_of(checkpoint) and is_valid(path):
+            directory.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, directory / path.name)
+
+
+def drop_checkpoints(directory: Path) -> None:
+    """Remove what a run could go on from; the best model stays."""
+    for _, path in sorted_checkpoints(directory):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # absent, or not empty
+        directory.rmdir()
 
 
 def cause_of(error: RuntimeError) -> BaseException:
@@ -94,13 +141,27 @@ def saved_config(path: Path) -> dict[str, Any]:
     loaded = load(path, mmap=True)
     if not loaded.keys() >= PARTS or not has_sound_members(path):
         raise foreign(path)
+    return config_in(loaded["federated"], path)
+
+
+def config_in(values: Any, path: Path) -> dict[str, Any]:
+    """The configuration that a loaded file holds as JSON under ``config``; UserError where it holds none."""
     try:
-        config = json.loads(loaded["federated"]["config"])
+        config = json.loads(values["config"])
     except (KeyError, TypeError, ValueError, RecursionError):
         config = None
     if not isinstance(config, dict):
         raise foreign(path)
     return upgraded(config)
+
+
+def diverged_round(path: Path) -> int | None:
+    """The round in which the run that wrote a checkpoint diverged, or None."""
+    try:
+        found = json.loads(load(path, mmap=True)["federated"]["scoreboard"])["diverged_round"]
+    except (KeyError, TypeError, ValueError):
+        raise foreign(path) from None
+    return found if isinstance(found, int) else None
 
 
 def load(path: Path, mmap: bool = False) -> dict[str, Any]:

@@ -4,11 +4,9 @@ import contextlib
 import inspect
 import logging
 import re
-import shutil
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +22,17 @@ from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.engines.ranks import Ranks
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.federation.build import build, make_algorithm
-from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint
+from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint, drop_checkpoints, take_best
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
+from fl_platform.federation.result import Result
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory, check_writable, rounds_file
 from fl_platform.runs.liveness import at_work
 from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import writing
 from fl_platform.tracking.identity import describe
-from fl_platform.tracking.logger import EarlierRounds, close_logger, open_logger
+from fl_platform.tracking.logger import EarlierRounds, Tracked, close_logger, open_logger
 
 SET_ELSEWHERE = {
     "max_epochs": "num_rounds",
@@ -56,35 +55,6 @@ UNFIT = (
 """Trainer arguments that would skip rounds or their evaluation, or that need the optimiser a round does not have."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """How a run ended."""
-
-    summary: dict[str, Any]
-    wandb_directory: Path | None
-
-    @property
-    def exit_code(self) -> int:
-        return self.status.exit_code
-
-    @property
-    def status(self) -> RunStatus:
-        return RunStatus(self.summary[metrics.STATUS])
-
-    def last_line(self) -> str:
-        """Machine-readable: ``done run=... rounds=... top_accuracy=...``; the first word says how it ended."""
-        word = "done" if self.status is RunStatus.FINISHED else self.status
-        top, final = (
-            "nan" if self.summary[key] is None else f"{self.summary[key]:.6f}"
-            for key in (metrics.TOP_ACCURACY, metrics.FINAL_ACCURACY)
-        )
-        return (
-            f"{word} run={self.summary['run']} rounds={self.summary[metrics.ROUNDS]}"
-            f" top_accuracy={top} at_round={self.summary[metrics.TOP_ACCURACY_ROUND]}"
-            f" final_accuracy={final} fingerprint={self.summary[metrics.FINGERPRINT]}"
-        )
-
-
 def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[[], bool] | None = None) -> Result:
     """Carry out a run, from the start or a checkpoint, to its end or the round after which ``should_stop`` is true.
 
@@ -103,35 +73,42 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
     module = build(config, algorithm)
     callbacks: list[L.Callback] = [algorithm, GracefulStop(should_stop)]
     attempt, logger = files.attempts, None  # other ranks than the first write nothing
+    goes_on = checkpoint is not None and checkpoint.resolve().is_relative_to(files.attempts.resolve())
     hint = "; what was saved stays, and --continue goes on from it"
     with writing(f"output.dir={files.output}", hint), contextlib.ExitStack() as held:
         if is_first_rank():
-            goes_on = checkpoint is not None and checkpoint.resolve().is_relative_to(files.attempts.resolve())
             if checkpoint and goes_on:
                 attempt = checkpoint.parent.parent
                 held.enter_context(at_work(attempt))
             about = describe(spec)
             logger = open_logger(spec, about)
+            if logger is not None and logger.experiment.url:
+                say(f"W&B run: {logger.experiment.url}")
             if not goes_on:
                 attempt = files.start_attempt()
                 held.enter_context(at_work(attempt))
             files.write_description(about)
             callbacks += [RowFile(rounds_file(attempt)), *([EarlierRounds(logger)] if logger else [])]
-        callbacks.append(RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every))
-        summary, directory = fit(attach(trainer, logger, callbacks), module, spec, logger, checkpoint)
+        saving = RoundCheckpoint(
+            attempt / "checkpoints", config.checkpoint.every, keep_best=config.checkpoint.keep_best
+        )
+        if checkpoint and not goes_on and config.checkpoint.keep_best and is_first_rank():
+            take_best(checkpoint, saving.directory)
+        callbacks.append(saving)
+        summary, tracked = fit(attach(trainer, logger, callbacks), module, spec, logger, checkpoint)
         if is_first_rank():
             files.end_attempt(attempt, summary)
             if RunStatus(summary[metrics.STATUS]).has_ended and not config.checkpoint.keep_finished:
-                shutil.rmtree(attempt / "checkpoints", ignore_errors=True)
-    return Result(summary, directory)
+                drop_checkpoints(saving.directory)
+    return Result(summary, files.path, tracked.directory, tracked.url, attempt, module.history)
 
 
 def fit(
     trainer: L.Trainer, module: FederatedModule, spec: RunSpec, logger: WandbLogger | None, checkpoint: Path | None
-) -> tuple[dict[str, Any], Path | None]:
-    """Train to the end; returns the summary and W&B's directory, whose log says how it ended whatever happens."""
+) -> tuple[dict[str, Any], Tracked]:
+    """Train to the end; returns the summary and where W&B has the run, whose log says how it ended whatever happens."""
     summary: dict[str, Any] = {metrics.STATUS: RunStatus.CRASHED.value}
-    directory = None
+    tracked = Tracked()
     try:
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
         summary = summarise(module, spec.run_id)
@@ -140,8 +117,8 @@ def fit(
         raise KeyboardInterrupt from None
     finally:
         if logger is not None:
-            directory = close_logger(logger, summary, RunStatus(summary[metrics.STATUS]).exit_code)
-    return summary, directory
+            tracked = close_logger(logger, summary, RunStatus(summary[metrics.STATUS]).exit_code)
+    return summary, tracked
 
 
 def is_first_rank() -> bool:

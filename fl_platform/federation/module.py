@@ -36,6 +36,22 @@ from fl_platform.models.network import Network
 from fl_platform.runs import metrics
 
 
+def federation_of(
+    config: Config, network: Network, ranks: Ranks, device: torch.device, dtype: torch.dtype
+) -> Federation:
+    """Return what an algorithm may know of the experiment."""
+    return Federation(
+        ranks=ranks,
+        layout=network.parameters,
+        num_workers=config.num_workers,
+        cohort_size=config.cohort_size,
+        num_blocks=len(network.blocks),
+        seed=config.seed,
+        device=device,
+        dtype=dtype,
+    )
+
+
 class FederatedModule(L.LightningModule):
     """The server: global model, worker pool, scoreboard; it finds its algorithm among the Trainer's callbacks."""
 
@@ -71,16 +87,7 @@ class FederatedModule(L.LightningModule):
         return Ranks(self.trainer.global_rank, self.trainer.world_size)
 
     def federation(self, device: torch.device) -> Federation:
-        return Federation(
-            ranks=self.ranks,
-            layout=self.network.parameters,
-            num_workers=self.config.num_workers,
-            cohort_size=self.config.cohort_size,
-            num_blocks=len(self.network.blocks),
-            seed=self.config.seed,
-            device=device,
-            dtype=self.global_params.dtype,
-        )
+        return federation_of(self.config, self.network, self.ranks, device, self.global_params.dtype)
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
@@ -176,9 +183,13 @@ class FederatedModule(L.LightningModule):
                 }
 
     def is_due(self, round: int) -> bool:
-        """Evaluated rounds are the first, every ``evaluation.every`` from it, and the last."""
+        """Evaluated rounds are the scheduled ones, and the last where the run ends early."""
+        return self.is_scheduled(round) or self.trainer.should_stop
+
+    def is_scheduled(self, round: int) -> bool:
+        """The first round, every ``evaluation.every`` from it, and the last."""
         every = self.config.evaluation.every or 1
-        return (round - 1) % every == 0 or round == self.config.num_rounds or self.trainer.should_stop
+        return (round - 1) % every == 0 or round == self.config.num_rounds
 
     def evaluate(self, params: Tensor | None = None) -> Scores:
         """Scores of the model that counts, or of another, on the whole test set."""
@@ -218,8 +229,18 @@ class FederatedModule(L.LightningModule):
             self.states.load_state_dict(saved["states"])
             self.scoreboard = Scoreboard(**json.loads(saved["scoreboard"]))
             self.history = json.loads(saved["history"])
+            self._forget_early_evaluation()
         except (KeyError, TypeError, IndexError, AttributeError, json.JSONDecodeError) as error:
             raise UserError(
                 f"the checkpoint does not hold what this version saves ({type(error).__name__}: {error}); "
                 "leave out --continue or --resume to start again"
             ) from None
+
+    def _forget_early_evaluation(self) -> None:
+        """A round that was evaluated because it was to be the last, and is not, counts as the others between two."""
+        if not self.history or self.scoreboard.diverged_round is not None:
+            return
+        last = self.history[-1]
+        if not self.is_scheduled(last[metrics.ROUND]) and metrics.TEST_ACCURACY in last:
+            self.history[-1] = {name: value for name, value in last.items() if not name.startswith(metrics.EVALUATED)}
+            self.scoreboard = Scoreboard.of_rows(self.scoreboard.targets, self.history)

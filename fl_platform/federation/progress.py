@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, TextIO
 
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from fl_platform.runs.directory import json_text
 from fl_platform.runs.writing import write_atomically
@@ -18,13 +19,21 @@ from fl_platform.runs.writing import write_atomically
 SECONDS_BETWEEN_LINES = 10
 
 
+def is_notebook() -> bool:
+    """Whether the code runs in a Jupyter kernel, where a bar can be drawn though stderr is no terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and "IPKernelApp" in shell.config
+
+
 class RoundProgress(ProgressBar):
-    """Round, accuracy, best, rounds/s and time left: a bar on a terminal, a line every so often elsewhere."""
+    """Round, accuracy, best, rounds/s and time left: a bar on a terminal and in a notebook, else a line every so
+    often."""
 
     def __init__(self, label: str) -> None:
         super().__init__()
         self._label = label
-        self._bar: tqdm[Any] | None = None
+        self._bar: Any = None
         self._enabled = True
         self._started = self._last_line = time.monotonic()
         self._first_round = 0
@@ -38,7 +47,7 @@ class RoundProgress(ProgressBar):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._started = self._last_line = time.monotonic()
         self._first_round = trainer.current_epoch
-        if self._enabled and sys.stderr.isatty():
+        if self._enabled and (sys.stderr.isatty() or is_notebook()):
             self._bar = tqdm(
                 total=trainer.max_epochs,
                 initial=trainer.current_epoch,
@@ -82,6 +91,8 @@ class GracefulStop(L.Callback):
         self._previous: dict[int, Any] = {}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # only there can signals be handled
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._handle)
 

@@ -1,6 +1,6 @@
 """Accuracy, forgetting, what it took to reach a target: arrays in, numbers out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,17 @@ class Scoreboard:
     total_bytes: int = 0
     total_seconds: float = 0.0
     diverged_round: int | None = None
+
+    @classmethod
+    def of_rows(cls, targets: list[float], rows: Sequence[Mapping[str, Any]]) -> "Scoreboard":
+        """The figures of a run that logged these rows and has not diverged."""
+        board = cls(targets)
+        for row in rows:
+            board.total_bytes, board.total_seconds = row[metrics.TOTAL_BYTES], row[metrics.TOTAL_SECONDS]
+            if metrics.TEST_ACCURACY in row:
+                per_class = np.asarray(row[metrics.CLASS_ACCURACY], dtype=np.float64)
+                board.evaluated(row[metrics.ROUND], row[metrics.TEST_ACCURACY], per_class)
+        return board
 
     def spent(self, num_bytes: int, seconds: float) -> dict[str, Any]:
         """Add what a round sent and took; returns what is logged for it."""

@@ -53,6 +53,16 @@ def save(figure: Figure, place: Path) -> list[Path]:
     return written
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows as a picture, whether or not pyplot was imported there."""
+
+    def _repr_png_(self) -> bytes:
+        drawn = io.BytesIO()
+        with mpl.rc_context(STYLE):
+            self.savefig(drawn, format="png", metadata=_METADATA["png"])
+        return drawn.getvalue()
+
+
 _LONGEST_LABEL = 48
 
 
@@ -67,7 +77,7 @@ def panels(count: int, columns: int | None = None) -> tuple[Figure, list[Axes]]:
     columns = columns or (2 if count == 4 else min(3, count))
     rows = math.ceil(count / columns)
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06)
-    figure = Figure(figsize=(3.3 * columns, 2.6 * rows), layout=layout)
+    figure = ShownFigure(figsize=(3.3 * columns, 2.6 * rows), layout=layout)
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for axis in axes[count:]:
         figure.delaxes(axis)

@@ -30,7 +30,7 @@ def markdown(table: Table) -> str:
     """A GitHub table; header rows are joined, since Markdown has only one."""
     lines = [f"### {markdown_text(table.title)}", ""]
     if table.header:
-        names = [", ".join(parts) for parts in zip(*(_spread(row) for row in table.header), strict=True)]
+        names = [", ".join(parts) for parts in zip(*(spread(row) for row in table.header), strict=True)]
         lines.append("| " + " | ".join(map(markdown_text, (table.corner, *names))) + " |")
         lines.append("|---" * (len(names) + 1) + "|")
         for block in table.blocks:
@@ -41,7 +41,7 @@ def markdown(table: Table) -> str:
     return "\n".join(lines + [f"- {markdown_text(note)}" for note in table.notes]) + "\n"
 
 
-def _spread(row: tuple[tuple[str, int], ...]) -> list[str]:
+def spread(row: tuple[tuple[str, int], ...]) -> list[str]:
     return [text for text, span in row for _ in range(span)]
 
 
@@ -195,7 +195,7 @@ def terminal(table: Table) -> str:
     """Text for a terminal or a log; an asterisk stands for bold."""
     rich = RichTable(title=Text(visible(table.title)), title_justify="left")
     rich.add_column(Text(visible(table.corner)))
-    names = ["\n".join(map(visible, parts)) for parts in zip(*map(_spread, table.header), strict=True)]
+    names = ["\n".join(map(visible, parts)) for parts in zip(*map(spread, table.header), strict=True)]
     for name in names:
         rich.add_column(Text(name), justify="right")
     for block in table.blocks:

@@ -1,4 +1,7 @@
-"""Checkpoint files by name: `round-<number>-<digest>.ckpt`, where the digest is of the content."""
+"""Checkpoint files by name: `round-<number>-<digest>.ckpt`, where the digest is of the content.
+
+`best-<number>-<digest>.ckpt` is the model with the best accuracy so far, where it is kept: a run cannot go on from it.
+"""
 
 import hashlib
 import re
@@ -6,11 +9,28 @@ import sys
 from pathlib import Path
 
 _NAME = re.compile(r"round-(\d+)-([0-9a-f]{16})\.ckpt")
+_BEST = re.compile(r"best-(\d+)-([0-9a-f]{16})\.ckpt")
 
 
 def file_name(round: int, content: Path) -> str:
     """The name of a checkpoint of a round whose content is in a file."""
     return f"round-{round:06d}-{digest(content)}.ckpt"
+
+
+def best_name(round: int, content: Path) -> str:
+    """The name of the best model, of a round, whose content is in a file."""
+    return f"best-{round:06d}-{digest(content)}.ckpt"
+
+
+def best_files(directory: Path) -> list[Path]:
+    """Files of best models, the newest round last: one, or two where a process was killed between writing and
+    removing."""
+    return sorted(path for path in directory.glob("best-*.ckpt") if _BEST.fullmatch(path.name))
+
+
+def round_of(path: Path) -> int:
+    """The round in the name of a checkpoint or of a best model."""
+    return int(path.name.split("-")[1])
 
 
 def digest(path: Path) -> str:
@@ -36,5 +56,5 @@ def newest_valid(directory: Path) -> Path | None:
 
 def is_valid(path: Path) -> bool:
     """Whether a file is named like a checkpoint and has the content its name states."""
-    match = _NAME.fullmatch(path.name)
+    match = _NAME.fullmatch(path.name) or _BEST.fullmatch(path.name)
     return match is not None and digest(path) == match[2]

@@ -57,6 +57,11 @@ class RunDirectory:
         numbers = self._numbers()
         return self._attempt(max(numbers)) if numbers else None
 
+    def counted_attempt(self) -> Path | None:
+        """The attempt that counts: the one the result is from, without a result the newest."""
+        rounds = self.counted_rounds(has_result=self.result() is not None)
+        return rounds and rounds.parent
+
     def newest_checkpoint(self) -> Path | None:
         """The newest valid checkpoint of the newest attempt that has one."""
         for number in sorted(self._numbers(), reverse=True):

@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,9 @@ from fl_platform.runs import metrics
 from fl_platform.runs.record import RunRecord, concatenate
 from fl_platform.runs.sources import read
 from fl_platform.runs.status import RunStatus
+
+
+Source: TypeAlias = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -37,16 +41,27 @@ class Runs:
         """The runs that were trained to their last round."""
         return self.only(self.runs["status"] == RunStatus.FINISHED)
 
+    @property
+    def summary(self) -> pd.DataFrame:
+        """One row per run for reading: run id, status, every configuration key and every figure by its own name."""
+        own = [name for name in self.runs.columns if not name.startswith(("config.", "summary."))]
+        names = {name: name for name in own}
+        for column in self.runs.columns:
+            names.setdefault(column.removeprefix("config.").removeprefix("summary."), column)
+        return self.runs[list(names.values())].set_axis(list(names), axis=1)
+
     def config_keys(self) -> list[str]:
         return [name.removeprefix("config.") for name in self.runs.columns if name.startswith("config.")]
 
 
-def load(sources: Iterable[str | Path], cache_dir: Path | None = None) -> Runs:
-    """Every run in ``sources``: directories with runs, `.wandb` files, archives, `wandb:entity/project[/sweep]`.
+def load(sources: Source | Iterable[Source], cache_dir: Path | None = None) -> Runs:
+    """Return every run of one source or of several.
 
-    A run that several sources hold is taken from its own directory. Raises UserError for a source without runs.
+    A source is a directory with runs or of one run (or the ``Result`` of one), a `.wandb` file, an archive, or
+    `wandb:entity/project[/sweep]`. A run that several sources hold is taken from its own directory. Raises UserError
+    for a source without runs.
     """
-    return to_frames(read(sources, cache_dir))
+    return to_frames(read([sources] if isinstance(sources, str | os.PathLike) else list(sources), cache_dir))
 
 
 def to_frames(records: list[RunRecord]) -> Runs:

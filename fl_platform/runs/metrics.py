@@ -1,6 +1,7 @@
 """Every name that is logged, written once. Imports nothing."""
 
 ROUND = "round"
+EVALUATED = "test/"  # what the names of all figures of an evaluation start with
 TEST_ACCURACY = "test/accuracy"
 TEST_LOSS = "test/loss"
 TOP_ACCURACY = "test/top_accuracy"

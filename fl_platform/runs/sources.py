@@ -83,7 +83,7 @@ def discover(root: Path) -> Found:
     return found
 
 
-def read(sources: Iterable[str | Path], cache_dir: Path | None = None) -> list[RunRecord]:
+def read(sources: "Iterable[str | os.PathLike[str]]", cache_dir: Path | None = None) -> list[RunRecord]:
     """One record per run id, in the order of ids.
 
     A source is a directory with runs, a `.wandb` file, an archive, or `wandb:entity/project[/sweep]`. Below a

@@ -19,6 +19,11 @@ from fl_platform.runs.writing import write_atomically, writing
 
 YAML_COPY = "sweep.yaml"
 OVERRIDES_COPY = "overrides.json"
+COMMAND = (
+    *("${env}", "${interpreter}", "-m", "fl_platform", "run", "--skip-finished", "--continue", "--drop-unused"),
+    "${args_no_hyphens}",
+)
+"""How the trials of a sweep that names no command are run."""
 METHODS = ("grid", "random", "bayes")
 
 
@@ -156,7 +161,16 @@ def read_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
     Only the shape is looked at; ``check`` judges the content.
     """
     path = sweep_file(path)
-    config = read_yaml(path, str(path))
+    return _checked(path, read_yaml(path, str(path)), overrides)
+
+
+def make_sweep(config: dict[str, Any], overrides: list[str] | None = None) -> Sweep:
+    """A sweep from the content of a YAML, in which ``method`` (grid) and ``command`` may be left out."""
+    content = {"method": "grid", "command": list(COMMAND), **config}
+    return _checked(Path(str(content.get("name") or "sweep")), content, overrides)
+
+
+def _checked(path: Path, config: dict[Any, Any], overrides: list[str] | None) -> Sweep:
     for key, kind, wanted in (
         ("method", str, f"one of {', '.join(METHODS)}"),
         ("parameters", dict, "keys with values"),

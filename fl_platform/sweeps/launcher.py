@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,10 @@ from fl_platform.sweeps.trials import Outcome, Trial, environment, judge, plan, 
 POLL_SECONDS = 0.1
 GOES_ON = "; what was recorded stays, and the same command goes on"
 LOOK_SECONDS = 1.0  # between looks at the ledger for a stop and at hyperband
+
+
+def is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 @dataclass
@@ -69,7 +74,8 @@ class Launcher:
 
     def run(self) -> Status:
         """Work until nothing is left or someone says stop."""
-        earlier = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        handled = (signal.SIGINT, signal.SIGTERM) if is_main_thread() else ()  # only there can they be handled
+        earlier = {number: signal.signal(number, self._on_signal) for number in handled}
         try:
             with writing(f"output.dir={self.sweep.output}", GOES_ON):
                 self.ledger.keep_retries(self.retries)

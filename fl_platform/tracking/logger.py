@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +92,22 @@ class EarlierRounds(L.Callback):
                 self._run.log(row)
 
 
-def close_logger(logger: WandbLogger, summary: dict[str, Any], exit_code: int) -> Path:
-    """Write the summary, end the W&B run, and return its directory."""
+@dataclass(frozen=True)
+class Tracked:
+    """Where W&B has a run: its directory on this machine, and online its page."""
+
+    directory: Path | None = None
+    url: str | None = None
+
+
+def close_logger(logger: WandbLogger, summary: dict[str, Any], exit_code: int) -> Tracked:
+    """Write the summary, end the W&B run, and return where it is."""
     run = logger.experiment
     run.summary.update(summary)
-    directory = Path(run.settings.sync_dir)
+    directory, url = Path(run.settings.sync_dir), run.url
     run.finish(exit_code=exit_code)
     wait_until_written(directory)
-    return directory
+    return Tracked(directory, url)
 
 
 def wait_until_written(directory: Path) -> None:

@@ -277,7 +277,7 @@ def test_a_damaged_newest_checkpoint_falls_back(interrupted, capsys, tmp_path):
 
 @pytest.mark.parametrize(
     "word",
-    ["seed=1", "num_rounds=9", "algorithm.name=fedavg", "--local_lr=1", "preset=released", "scenario=mnist_w1_s10"],
+    ["seed=1", "algorithm.name=fedavg", "--local_lr=1", "preset=released", "scenario=mnist_w1_s10"],
 )
 def test_another_experiment_is_refused_on_resume(word, interrupted, capsys, tmp_path):
     run_path = copy_of(interrupted[0], tmp_path)

@@ -9,9 +9,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_platform.config.compose import check_key, compose, parse_arguments
+from fl_platform.config.compose import check_key, compose, parse_arguments, synonyms
 from fl_platform.config.migrate import MOVED
-from fl_platform.config.options import default_of
+from fl_platform.config.options import default_of, walk
+from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.resolve import resolve
 from fl_platform.config.schema import Config, known_keys, to_dict
 from fl_platform.errors import UserError
@@ -342,3 +343,29 @@ def test_every_known_key_passes_and_others_are_refused(key):
     elif not name.startswith(groups) and not any(known.startswith(f"{name}.") for known in known_keys()):
         with pytest.raises(UserError):
             parse_arguments([f"{key}=1"])
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("lr", "local_lr"),
+        ("clients", "num_workers"),
+        ("rounds", "num_rounds"),
+        ("dataset", "data.name"),
+        ("alpha", "data.dirichlet_omega"),
+        ("Learning-Rate", "local_lr"),
+        ("epochs", "num_rounds (federated rounds) or local_steps (SGD steps of a worker a round)"),
+    ],
+)
+def test_a_word_of_another_tool_is_answered_with_the_key_it_means(word, meant):
+    with pytest.raises(UserError, match=re.escape(f"unknown key '{word}'; it is called {meant} here")):
+        compose([f"{word}=1"])
+
+
+def test_every_synonym_leads_to_a_key_and_is_none_itself():
+    keys = known_keys()
+    fields = {f"algorithm.{name}" for _, kind in ALGORITHMS.items() for name, _ in walk(kind)}
+    for word, meant in synonyms().items():
+        assert word not in keys
+        named = re.findall(r"[a-z_.]+(?= \()", meant) or [meant]
+        assert {*named} <= {*keys, *fields, "algorithm.name"}, word

@@ -73,6 +73,7 @@ PLACEMENT = {
     "tracking.tags": "[a]",
     "checkpoint.every": "7",
     "checkpoint.keep_finished": "false",
+    "checkpoint.keep_best": "true",
     "state.device": "cpu",
     "preset": "paper",
     "scenario": "null",
@@ -311,3 +312,21 @@ def test_an_algorithm_may_declare_groups_conditions_and_presets_of_its_own():
         assert "algorithm.inner.scale" not in identity(resolved(name))
     finally:
         ALGORITHMS._entries.pop("grouped", None)
+
+
+@pytest.mark.parametrize("name", ["gradma", "gradma_s"])
+def test_the_default_memory_has_a_slot_for_every_worker_up_to_the_papers_100(name):
+    def size(*words):
+        return resolve(compose([f"algorithm.name={name}", *words])).config.algorithm["memory_size"]
+
+    assert (size("num_workers=20"), size(), size("num_workers=150")) == (20, 100, 100)
+    assert (size("algorithm.memory_size=0"), size("num_workers=20", "algorithm.memory_size=null")) == (0, 20)
+    with pytest.raises(UserError, match=r"algorithm\.memory_size=100 is not allowed.*num_workers=20"):
+        size("num_workers=20", "algorithm.memory_size=100")
+
+
+def test_a_memory_of_100_by_default_or_given_is_one_run_and_has_the_id_it_always_had():
+    words = ["algorithm.name=gradma"]
+    ids = {resolve(compose([*words, *more])).run_id for more in ([], ["algorithm.memory_size=100"])}
+    assert ids == {"3b68db347dfd"}
+    assert resolve(compose(["algorithm.name=gradma_s", "num_workers=150", "data.name=mnist"])).run_id == "ae596063136f"

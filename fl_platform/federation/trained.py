@@ -1,0 +1,118 @@
+"""The trained model of a run, read back from its checkpoints without executing anything in them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from fl_platform.algorithms.base import has_default
+from fl_platform.config.compose import from_given, parse_mapping
+from fl_platform.config.resolve import resolve
+from fl_platform.config.schema import Config
+from fl_platform.data import datasets
+from fl_platform.engines.ranks import Ranks
+from fl_platform.errors import UserError
+from fl_platform.federation.build import make_algorithm, make_network
+from fl_platform.federation.checkpoints import config_in, foreign, load
+from fl_platform.federation.module import federation_of
+from fl_platform.models.classifier import Classifier
+from fl_platform.models.network import Network
+from fl_platform.runs import metrics
+from fl_platform.runs.checkpoint_files import best_files, is_valid, newest_valid, round_of
+from fl_platform.runs.directory import RunDirectory
+
+Which = Literal["best", "last"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model of a run: its values, the round they are of, and the configuration that trained it."""
+
+    config: Config
+    round: int
+    network: Network
+    params: Tensor
+    buffers: Tensor
+
+    @property
+    def dataset(self) -> datasets.Dataset:
+        return datasets.get(self.config.data.name)
+
+    def classifier(self) -> Classifier:
+        """Return the model in evaluation mode, with the normalisation of its data set."""
+        module = self.network.export(self.params, self.buffers)
+        classifier = Classifier(module, self.dataset.mean, self.dataset.std, self.params.dtype)
+        return classifier.eval().requires_grad_(False)
+
+
+def load_model(run: str | Path, which: Which = "last", *, attempt: Path | None = None) -> Classifier:
+    """Return the model of a run directory in evaluation mode, with the normalisation of its data set.
+
+    It takes raw images [B, C, H, W]: uint8 in 0..255, or floating point in [0, 1]. ``which`` is "last", the model of
+    the last round, or "best", the one with the highest test (or validation) accuracy, which runs with
+    ``checkpoint.keep_best=true`` keep. ``attempt`` is one of the run's attempts, by default the one that counts.
+    Raises UserError where there is no such run or the model was not kept.
+    """
+    return read_trained(Path(run), which, attempt=attempt).classifier()
+
+
+def read_trained(run: Path, which: Which, *, attempt: Path | None = None) -> Trained:
+    """Return the values of a run's model; UserError where there is no such run or the model was not kept."""
+    if which not in get_args(Which):
+        raise UserError(f"which={which} is not allowed; allowed: {' | '.join(get_args(Which))}")
+    files = RunDirectory(run.parent, run.name)
+    attempt = attempt if attempt is not None and attempt.is_dir() else files.counted_attempt()
+    if attempt is None:
+        raise UserError(f"{run} is not the directory of a run; it lies in output.dir and is named by its run id")
+    return _best(run, attempt) if which == "best" else _last(run, attempt)
+
+
+def _best(run: Path, attempt: Path) -> Trained:
+    found = [path for path in best_files(attempt / "checkpoints") if is_valid(path)]
+    top = (RunDirectory(run.parent, run.name).result() or {}).get(metrics.TOP_ACCURACY_ROUND)
+    if not found or top not in (None, round_of(found[-1])):
+        raise UserError(
+            f"run {run.name} did not keep its best model; runs with checkpoint.keep_best=true do, "
+            "and the model of the last round is there as last"
+        )
+    path = found[-1]
+    loaded = load(path)
+    params, buffers = loaded.get("params"), loaded.get("buffers")
+    return _trained(path, config_in(loaded, path), params, buffers)
+
+
+def _last(run: Path, attempt: Path) -> Trained:
+    path = newest_valid(attempt / "checkpoints")
+    if path is None:
+        raise UserError(
+            f"run {run.name} has no checkpoint left; runs with checkpoint.keep_finished=true keep their last model"
+        )
+    loaded = load(path, mmap=True)  # most of it is state of workers and of the server's method
+    try:
+        saved = loaded["federated"], loaded["state_dict"], loaded["callbacks"]
+    except KeyError:
+        raise foreign(path) from None
+    federated, values, callbacks = saved
+    return _trained(
+        path, config_in(federated, path), values.get("global_params"), values.get("global_buffers"), callbacks
+    )
+
+
+def _trained(
+    path: Path, saved: dict[str, Any], params: Any, buffers: Any, callbacks: dict[str, Any] | None = None
+) -> Trained:
+    """A model of saved values; with the state of ``callbacks``, the one of the algorithm's models that counts."""
+    config = resolve(from_given(parse_mapping(saved, str(path)))).config
+    dataset, algorithm = datasets.get(config.data.name), make_algorithm(config)
+    network = make_network(config, dataset, algorithm)
+    sizes = (network.parameters.dim, network.buffers.dim)
+    if not all(isinstance(value, Tensor) for value in (params, buffers)) or (len(params), len(buffers)) != sizes:
+        raise UserError(f"checkpoint {path} does not fit model.name={config.model.name} on {dataset.name}")
+    if callbacks is not None and not has_default(algorithm, "evaluated_params"):
+        algorithm.start(federation_of(config, network, Ranks(), torch.device("cpu"), params.dtype))
+        if state := callbacks.get(algorithm.state_key):
+            algorithm.load_state_dict(state)
+        params = algorithm.evaluated_params(params)
+    return Trained(config, round_of(path), network, params, buffers)
