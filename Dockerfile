@@ -13,9 +13,12 @@ RUN if ! command -v python3 >/dev/null || ! python3 -c 'import sys, venv, ensure
     fi
 
 WORKDIR /opt/fl_platform
-COPY requirements.txt constraints.txt pyproject.toml README.md LICENSE ./
+COPY requirements.txt constraints.txt ./
 RUN python3 -m venv /opt/venv \
     && /opt/venv/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt
+COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
+COPY sweeps sweeps
+COPY reports reports
 COPY fl_platform fl_platform
 RUN /opt/venv/bin/pip install --no-cache-dir --no-deps .
 

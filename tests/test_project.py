@@ -6,7 +6,6 @@ import graphlib
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -228,7 +227,7 @@ def code_of(document: Path) -> str:
 
 def test_the_readme_says_how_to_start() -> None:
     code = code_of(ROOT / "README.md")
-    for command in ("make setup", "make demo", "make test", "python -m fl_platform run"):
+    for command in ("make setup", "make demo", "make test", "fl-platform run", "pip install ."):
         assert command in code
 
 
@@ -237,7 +236,7 @@ def makefile() -> str:
 
 
 def commands_in(code: str) -> set[str]:
-    return set(re.findall(r"-m fl_platform ([a-z]+)", code))
+    return set(re.findall(r"(?:-m fl_platform|fl-platform) ([a-z]+)", code))
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
@@ -280,8 +279,3 @@ def test_direct_packages_are_exact_and_agree_with_the_lock() -> None:
     assert len(direct) > 20
     assert direct.items() <= lock.items()
     assert not [version for version in lock.values() if not re.fullmatch(r"[0-9][0-9a-z.]*", version)]
-
-
-def test_the_ray_extra_is_the_tested_version() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["optional-dependencies"]["ray"] == [f"ray=={dict(pins('constraints.txt'))['ray']}"]

@@ -21,9 +21,11 @@ from fl_platform.config.schema import OPEN_GROUPS, known_keys
 from fl_platform.errors import UserError
 from fl_platform.paper.methods import METHODS, order
 from fl_platform.reporting.generated import renewed
+from fl_platform.reporting.report import FIGURES, TABLES
+from fl_platform.runs.frames import Runs
 from fl_platform.runs.writing import write_atomically
 
-DOCUMENTS = ("README.md", "docs/algorithms.md")
+DOCUMENTS = ("docs/options.md", "docs/algorithms.md", "docs/reports.md")
 RESULTS = {"mnist-results": "docs/algorithms/mnist.csv"}
 
 
@@ -53,8 +55,12 @@ def current(root: Path, document: str) -> str:
 
 
 def blocks(root: Path) -> dict[str, Callable[[], str]]:
-    """Every generated part by name: two tables, one part for each file of methods, the measured results."""
-    makers: dict[str, Callable[[], str]] = {"options": options_table, "algorithms": algorithms_table}
+    """Every generated part by name: tables of keys, one part for each file of methods, the measured results."""
+    makers: dict[str, Callable[[], str]] = {
+        "options": options_table,
+        "algorithms": algorithms_table,
+        "report-kinds": report_kinds,
+    }
     for module, kinds in methods().items():
         makers[module.__name__.rpartition(".")[2]] = partial(family, module, kinds)
     return makers | {name: partial(results_table, root / path) for name, path in RESULTS.items()}
@@ -103,6 +109,29 @@ def algorithms_table() -> str:
         "points of the paper's grid",
     )
     return table(head, rows)
+
+
+def report_kinds() -> str:
+    """The kinds of tables and figures of a report.yaml, with their keys and defaults."""
+    parts = []
+    for heading, makers in (("Tables", TABLES), ("Figures", FIGURES)):
+        rows = []
+        for kind, make in makers.items():
+            given = [one for one in inspect.signature(make).parameters.values() if one.annotation is not Runs]
+            keys = [
+                one.name if one.default is one.empty else f"{one.name}: {shown(one.default)}"
+                for one in given
+                if one.name != "runs"
+            ]
+            required = [name for name in keys if ":" not in name]
+            optional = [name for name in keys if ":" in name]
+            rows.append(
+                (code(kind), prose(summary(make)), ", ".join(map(code, required)), ", ".join(map(code, optional)))
+            )
+        parts.append(
+            f"### {heading}\n\n" + table(("kind", "what it shows", "required", "optional, with default"), rows)
+        )
+    return "\n".join(parts)
 
 
 def family(module: ModuleType, kinds: Sequence[type[base.Algorithm]]) -> str:
@@ -158,7 +187,8 @@ def tuned(kind: type[base.Algorithm]) -> list["dataclasses.Field[Any]"]:
     return [field for field in [*rates, *dict(walk(kind)).values()] if field.metadata.get("grid")]
 
 
-def summary(kind: type[base.Algorithm]) -> str:
+def summary(kind: Any) -> str:
+    """The first line of a docstring."""
     return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 

@@ -10,15 +10,17 @@ import yaml
 from fl_platform.cli.parser import Parser
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError, visible
+from fl_platform.paper.packaged import packaged
 from fl_platform.reporting import pivot, render
-from fl_platform.reporting.report import ARCHIVE, build, list_reports, read_report
+from fl_platform.reporting.report import ARCHIVE, FILE, OWN_REPORTS, build, list_reports, read_report
 from fl_platform.runs import archive
 from fl_platform.runs.frames import load, select, to_frames
 from fl_platform.runs.sources import read
 from fl_platform.runs.status import RunStatus
 
 _EPILOG = """examples:
-  report                                                list the reports below ./reports
+  report                                                list the packaged reports and those below ./reports
+  report mnist                                          build the packaged report in ./reports/mnist
   report table1_mnist --source runs --archive           build one from new logs and keep them beside it
   report demo --html                                    and one self-contained page, report.html
   report --source runs --rows algorithm.name --columns data.dirichlet_omega,cohort_size --where data.name=mnist
@@ -31,7 +33,7 @@ def main(args: list[str]) -> int:
     if options.rows is not None:
         return _print_pivot(options)
     if options.name is None:
-        return _print_reports(Path("reports"))
+        return _print_reports()
     return _build(options)
 
 
@@ -42,11 +44,15 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", nargs="?", help="a directory below ./reports with a report.yaml; without it, list them")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        help="a directory below ./reports with a report.yaml, or a packaged report; without it, list them",
+    )
     parser.add_argument(
         "--source", nargs="+", help="output.dir of runs, .wandb files, an archive, or wandb:entity/project[/sweep]"
     )
-    parser.add_argument("--out", type=Path, help="where a report is written; default: its own directory")
+    parser.add_argument("--out", type=Path, help="where a report is written; default: ./reports/NAME")
     parser.add_argument("--archive", action="store_true", help=f"keep the report's runs beside it in {ARCHIVE}")
     parser.add_argument("--html", action="store_true", help="also write report.html: one file to send to a colleague")
     parser.add_argument("--rows", help="free table: configuration keys of the rows, separated by commas")
@@ -57,12 +63,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _print_reports(root: Path) -> int:
-    known = list_reports(root)
-    if not known:
-        print(f"no reports: {root} holds no directory with a report.yaml")
+def _known_reports() -> dict[str, Path]:
+    """The packaged reports and those below ./reports, which win over packaged ones of the same name."""
+    return dict(sorted({**list_reports(packaged("reports")), **list_reports(OWN_REPORTS)}.items()))
+
+
+def _print_reports() -> int:
+    known = _known_reports()
     for name in known:
-        print(f"{visible(name):24} {visible(read_report(root, name).title)}")
+        print(f"{visible(name):24} {visible(read_report(known, name).title)}")
     return 0
 
 
@@ -78,7 +87,11 @@ def _print_pivot(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
-    report = read_report(Path("reports"), options.name)
+    report = read_report(_known_reports(), options.name)
+    if options.archive and report.directory.parent != OWN_REPORTS:
+        raise UserError(
+            f"--archive needs a report of your own: copy {report.directory / FILE} to {OWN_REPORTS / options.name}"
+        )
     records = read(options.source or report.source_paths())
     if options.archive:
         records = [one for one in records if one.status is not RunStatus.RUNNING]  # an archive does not change
@@ -86,7 +99,7 @@ def _build(options: argparse.Namespace) -> int:
     runs = select(to_frames(records), _conditions(options.where))
     for warning in runs.warnings:
         print(f"warning: {visible(warning)}", file=sys.stderr)
-    out = options.out or report.directory
+    out = options.out or OWN_REPORTS / options.name
     for path in build(report, runs, out):
         print(path)
     if options.html:

@@ -45,7 +45,10 @@ def main(args: list[str]) -> int:
 def target_options(parser: argparse.ArgumentParser) -> None:
     """Declare the sweep and the keys it was launched with."""
     parser.add_argument(
-        "target", type=Path, metavar="SWEEP", help="the YAML, or (but for run) the directory of a sweep"
+        "target",
+        type=Path,
+        metavar="SWEEP",
+        help="the YAML, the name of a packaged sweep such as table_mnist, or (except for run) the directory of a sweep",
     )
     parser.add_argument(
         "keys",
@@ -102,7 +105,7 @@ class FormerName(argparse.Action):
 
 def check_options(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``sweep check``."""
-    parser.add_argument("targets", nargs="+", type=Path, metavar="YAML")
+    parser.add_argument("targets", nargs="+", type=Path, metavar="SWEEP", help="YAMLs, or names of packaged sweeps")
 
 
 def best_options(parser: argparse.ArgumentParser) -> None:
@@ -231,10 +234,11 @@ def stop_sweep(args: argparse.Namespace) -> int:
 
 def check_sweeps(args: argparse.Namespace) -> int:
     """Validate sweep YAMLs and chosen-values files; returns 2 if one has a problem."""
+    from fl_platform.paper.packaged import sweep_file
     from fl_platform.sweeps.check import check_chosen, check_sweep, chosen_pairs
 
     worst = 0
-    for path in args.targets:
+    for path in map(sweep_file, args.targets):
         pairs = chosen_pairs(path)
         verdict = check_sweep(path) if pairs is None else check_chosen(path, pairs)
         for problem in verdict.problems:

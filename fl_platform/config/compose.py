@@ -19,6 +19,7 @@ from fl_platform.config.presets import preset_values
 from fl_platform.config.schema import OPEN_GROUPS, Config, flatten, known_keys, shown
 from fl_platform.config.yaml_limits import LONGEST_YAML, check_size
 from fl_platform.errors import UserError, did_you_mean
+from fl_platform.paper.packaged import chosen_file
 from fl_platform.paper.scenarios import scenario_values
 
 
@@ -200,6 +201,7 @@ def refuse_sources(values: DictConfig, source: str) -> DictConfig:
 
 def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfig:
     """The keys a chosen-values file holds for (algorithm, scenario); none, said aloud, where it has no entry."""
+    path = chosen_file(path)
     if not path.exists():
         print(f"chosen={path} does not exist: defaults are used; `sweep best` writes such a file", file=sys.stderr)
         return OmegaConf.create()

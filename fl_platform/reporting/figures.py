@@ -98,6 +98,7 @@ def qp_activity(runs: Runs, smooth: int = 10, select: Selection = "only") -> Fig
 
 
 def forgetting_curves(runs: Runs, grouping: str = "all", smooth: int = 1, select: Selection = "only") -> Figure:
+    """Accuracy lost since each class's best round, averaged over classes; otherwise like ``curves``."""
     return accuracy_curves(runs, grouping, metrics.FORGETTING, smooth, select)
 
 

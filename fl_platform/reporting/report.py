@@ -16,6 +16,7 @@ The keys of a table or figure are the arguments of the function that ``TABLES`` 
 """
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,8 @@ from fl_platform.runs.writing import write_atomically
 
 FILE = "report.yaml"
 ARCHIVE = "runs.parquet"
+OWN_REPORTS = Path("reports")
+"""Where a user's reports lie, and where packaged ones are built."""
 
 TABLES: dict[str, Callable[..., Table]] = {
     "statistic": tables.statistic_table,
@@ -81,8 +84,12 @@ class Report:
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def source_paths(self) -> list[str]:
-        """Sources relative to the report's own directory."""
-        return [source if source.startswith("wandb:") else str(self.directory / source) for source in self.sources]
+        """Sources relative to the report's own directory; for a packaged report also to where it is built."""
+        return [source if source.startswith("wandb:") else self._located(source) for source in self.sources]
+
+    def _located(self, source: str) -> str:
+        beside = os.path.normpath(self.directory / source)
+        return beside if os.path.exists(beside) else os.path.normpath(OWN_REPORTS / self.directory.name / source)
 
 
 def list_reports(root: Path) -> dict[str, Path]:
@@ -90,10 +97,10 @@ def list_reports(root: Path) -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{FILE}"))}
 
 
-def read_report(root: Path, name: str) -> Report:
-    known = list_reports(root)
+def read_report(known: Mapping[str, Path], name: str) -> Report:
+    """The report called ``name`` among ``known`` (name -> directory); raises ``UserError`` if it is not valid."""
     if name not in known:
-        hint = did_you_mean(name, known) or (f"; there is {', '.join(known)}" if known else f"; {root} holds none")
+        hint = did_you_mean(name, known) or f"; there is {', '.join(known) or 'none'}"
         raise UserError(f"report {name} is not known{hint}")
     path = known[name] / FILE
     try:

@@ -14,6 +14,7 @@ import yaml
 from fl_platform.config.compose import parse_argument, read_yaml
 from fl_platform.config.schema import OutputConfig
 from fl_platform.errors import UserError
+from fl_platform.paper.packaged import chosen_file, sweep_file
 from fl_platform.runs.writing import write_atomically, writing
 
 YAML_COPY = "sweep.yaml"
@@ -104,7 +105,7 @@ class Sweep:
     def identifier(self) -> str:
         """Name and hash of what decides the trials: the YAML, the arguments and the chosen-values files they name."""
         arguments = [argument for argument in self.overrides if not argument.startswith("output.dir=")]
-        content = [self.config, arguments, [file_text(Path(path)) for path in self._chosen_files()]]
+        content = [self.config, arguments, [file_text(chosen_file(Path(path))) for path in self._chosen_files()]]
         return (
             f"{self.name}-{hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:8]}"
         )
@@ -160,10 +161,12 @@ def file_text(path: Path) -> str | None:
 
 
 def read_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
-    """Read a sweep YAML, with the arguments of this launch; the module ``check`` validates its content.
+    """Read a sweep YAML, or a packaged one by its name, with the arguments of this launch.
 
-    Raises UserError for a file that does not have the shape of a sweep, and for arguments that do not fit it.
+    The module ``check`` validates its content. Raises UserError for a file that does not have the shape of a sweep, and
+    for arguments that do not fit it.
     """
+    path = sweep_file(path)
     return _checked(path, read_yaml(path, str(path)), overrides)
 
 

@@ -12,17 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import requests
 import wandb
 
 from fl_platform.errors import UserError, cannot_write
 from fl_platform.runs import metrics
 
-with warnings.catch_warnings():  # its models are declared the pydantic 1 way
-    warnings.simplefilter("ignore")
-    # by name: what the package exports it does not declare to type checkers
-    wr: Any = importlib.import_module("wandb_workspaces.reports.v2")
-    ws: Any = importlib.import_module("wandb_workspaces.workspaces")
+try:
+    with warnings.catch_warnings():  # its models are declared the pydantic 1 way
+        warnings.simplefilter("ignore")
+        import requests
+
+        # by name: what the package exports it does not declare to type checkers
+        wr: Any = importlib.import_module("wandb_workspaces.reports.v2")
+        ws: Any = importlib.import_module("wandb_workspaces.workspaces")
+except ModuleNotFoundError as error:
+    raise UserError(
+        f"publish needs the package {error.name}, which is not installed; pip install 'fl_platform[reports]'"
+    ) from None
 
 GROUP = "algorithm.name"
 NAME = "Algorithms by round"

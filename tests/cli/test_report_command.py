@@ -52,10 +52,13 @@ def files(directory: Path) -> dict[str, bytes]:
 
 def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report"]) == 0
-    assert "no reports" in capsys.readouterr().out
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["demo", "mnist"], "packaged"
     spec(place, SPEC)
+    spec(place, SPEC.replace("Everything", "My own"), "mnist")
     assert main(["report"]) == 0
-    assert capsys.readouterr().out.split() == ["all", "Everything"]
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "all Everything"
+    assert lines[2] == "mnist My own", "a report of one's own wins over a packaged one"
 
 
 def test_build_from_logs_then_from_the_archive_gives_the_same_bytes(
@@ -137,7 +140,7 @@ def test_bad_words_get_one_sentence(
 def test_bad_reports_are_named(place: Path, text: str, message: str) -> None:
     spec(place, text)
     with pytest.raises(report.UserError) as caught:
-        report.read_report(place / "reports", "all")
+        report.read_report(report.list_reports(place / "reports"), "all")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("name", documentation.DOCUMENTS)
 def test_committed_documents_are_current(name):
-    """Else run `python -m fl_platform docs --write`."""
+    """Else run `make docs`."""
     assert documentation.read(ROOT / name) == documentation.current(ROOT, name)
 
 
