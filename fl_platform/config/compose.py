@@ -22,6 +22,9 @@ from fl_platform.errors import UserError, did_you_mean
 from fl_platform.paper.packaged import chosen_file
 from fl_platform.paper.scenarios import scenario_values
 
+LONGEST_TAG = 64
+"""Characters of a W&B tag."""
+
 
 def check_key(key: str) -> None:
     """Raise UserError unless ``key`` is an option, a group, or lies in an open group."""
@@ -228,6 +231,10 @@ def merge_one(merged: DictConfig, name: str, value: Any) -> None:
 
 def check_combinations(config: Config) -> None:
     """What no single key can say: keys that contradict each other."""
+    for tag in config.tracking.tags:
+        if not 1 <= len(tag) <= LONGEST_TAG:
+            tags = config.tracking.tags
+            raise UserError(f"tracking.tags={tags}: W&B refuses '{tag}'; a tag has 1 to {LONGEST_TAG} characters")
     if config.cohort_size > config.num_workers:
         raise UserError(
             f"cohort_size={config.cohort_size} exceeds num_workers={config.num_workers}; "

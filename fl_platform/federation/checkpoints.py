@@ -38,7 +38,11 @@ class AtomicCheckpointIO(CheckpointIO):
                 path.unlink(missing_ok=True)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        return load(Path(path))
+        """Return what ``save_checkpoint`` was given; UserError for a file that lacks a part of it."""
+        loaded = load(Path(path))
+        if not loaded.keys() >= PARTS:
+            raise foreign(Path(path))
+        return loaded
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import logging
+import os
 import re
 import sys
 import warnings
@@ -55,6 +56,10 @@ UNFIT = (
 """Trainer arguments that would skip rounds or their evaluation, or that need the optimiser a round does not have."""
 
 
+FEW_DEVICES = 16
+"""Processes that any machine may be asked for, whatever it has."""
+
+
 def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[[], bool] | None = None) -> Result:
     """Carry out a run, from the start or a checkpoint, to its end or the round after which ``should_stop`` is true.
 
@@ -65,6 +70,7 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
     torch.set_num_threads(1)  # until the engine says how the configured threads are used
     quieten_lightning()
     check_trainer_keys(config.trainer)
+    check_trainer_devices(config.trainer)
     check_devices(config)
     trainer = make_trainer(spec)
     files = RunDirectory(spec.output, spec.run_id)
@@ -160,7 +166,7 @@ def make_trainer(spec: RunSpec) -> L.Trainer:
         arguments["callbacks"] = [RoundProgress(spec.title)]
     try:
         return L.Trainer(**arguments)
-    except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
+    except (TypeError, ValueError, RuntimeError, ImportError, MisconfigurationException) as error:
         given = (
             " ".join(f"trainer.{name}={value}" for name, value in config.trainer.items()) or f"device={config.device}"
         )
@@ -201,6 +207,17 @@ def check_devices(config: Config) -> None:
     for key, option in all_options(config).items():
         if option.metadata.get("is_device") and values[key] is not None:
             check_device(key, values[key], "null | cpu")
+
+
+def check_trainer_devices(given: dict[str, Any]) -> None:
+    """Refuse a count of processes that would only load the machine, before Lightning starts them."""
+    devices = given.get("devices", 1)
+    wanted = len(devices) if isinstance(devices, list) else devices
+    if isinstance(wanted, str):
+        wanted = int(wanted) if wanted.isdecimal() else 1  # others are Lightning's to judge
+    most = max(FEW_DEVICES, os.cpu_count() or 1, torch.cuda.device_count())
+    if isinstance(wanted, int) and wanted > most:
+        raise UserError(f"trainer.devices={devices} starts as many processes on this machine; allowed: 1 to {most}")
 
 
 def check_trainer_keys(given: dict[str, Any]) -> None:

@@ -228,6 +228,14 @@ class FederatedModule(L.LightningModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        for name in ("global_params", "global_buffers"):
+            found = checkpoint["state_dict"].get(name)
+            if not isinstance(found, Tensor) or found.shape != getattr(self, name).shape:
+                count = found.numel() if isinstance(found, Tensor) else 0
+                raise UserError(
+                    f"the checkpoint has {count} values of {name} and the model {getattr(self, name).numel()}: "
+                    "the model was changed; leave out --continue or --resume to start again"
+                )
         try:
             saved = checkpoint["federated"]
             self.pool.load_state_dict(saved["pool"])

@@ -4,6 +4,7 @@ import sys
 import time
 from typing import Any
 
+from fl_platform.errors import sentence, visible
 from fl_platform.runs import metrics
 from fl_platform.sweeps.status import Status, is_number
 from fl_platform.sweeps.trials import Trial
@@ -19,8 +20,8 @@ class Display:
         self._stream = sys.stderr  # a trial in the launcher's process writes to its log instead
 
     def say(self, message: str) -> None:
-        """Show a message."""
-        print(message, file=self._stream, flush=True)
+        """Show a message, without control characters of what it quotes."""
+        print(sentence(message), file=self._stream, flush=True)
 
     def update(self, status: Status, running: list[tuple[Trial, dict[str, Any]]]) -> None:
         """Show the status and, on a terminal, the newest row of every running trial."""
@@ -44,7 +45,7 @@ class LiveDisplay(Display):
         self._live.start()
 
     def say(self, message: str) -> None:
-        self._live.console.print(message, markup=False, highlight=False)
+        self._live.console.print(sentence(message), markup=False, highlight=False)
 
     def update(self, status: Status, running: list[tuple[Trial, dict[str, Any]]]) -> None:
         from rich.progress_bar import ProgressBar
@@ -61,7 +62,7 @@ class LiveDisplay(Display):
                 trial.spec.run_id,
                 rounds,
                 *figures,
-                Text(trial.label, overflow="ellipsis", no_wrap=True),
+                Text(visible(trial.label), overflow="ellipsis", no_wrap=True),
             )
         bar = ProgressBar(total=max(1, status.total), completed=status.done, width=60)
         whole = Table.grid()

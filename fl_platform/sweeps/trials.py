@@ -1,6 +1,7 @@
 """From a proposal to a trial: its command and its run; and how a trial ended."""
 
 import contextlib
+import hashlib
 import io
 import json
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from typing import Any
 
 import yaml
 
+from fl_platform.config.compose import LONGEST_TAG
 from fl_platform.config.resolve import RunSpec, spec_of
-from fl_platform.errors import DiskFull, UserError
+from fl_platform.errors import DiskFull, UserError, visible
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.status import RunStatus
@@ -91,8 +93,17 @@ def launch_arguments(sweep: Sweep) -> list[str]:
     Unless the launch gives these keys itself, tracking is offline and a tag names the sweep.
     """
     given = {argument.partition("=")[0] for argument in sweep.trial_arguments}
-    own = {"tracking.mode": "offline", "tracking.tags": f"[sweep:{sweep.name}]"}
+    own = {"tracking.mode": "offline", "tracking.tags": f"[{sweep_tag(sweep.name)}]"}
     return [*(f"{key}={value}" for key, value in own.items() if key not in given), *sweep.trial_arguments]
+
+
+def sweep_tag(name: str) -> str:
+    """The tag of a sweep's runs: its name, cut and ended by a hash where W&B would refuse it for its length."""
+    tag = f"sweep:{name}"
+    if len(tag) <= LONGEST_TAG:
+        return tag
+    ending = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{tag[: LONGEST_TAG - len(ending) - 1]}-{ending}"
 
 
 def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
@@ -168,4 +179,4 @@ def last_line(log: Path) -> str:
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return visible(next((line.strip() for line in reversed(lines) if line.strip()), ""))

@@ -145,6 +145,11 @@ BAD = {
     "no such data set": (["data.name=minst"], "did you mean 'mnist'?"),
     "missing data": (["data.name=mnist", "data.root=/nowhere"], "`python -m fl_platform data get mnist`"),
     "no such model": (["model.name=lenet"], "did you mean 'lenet5'?"),
+    "too many processes": (["trainer.devices=99999"], "trainer.devices=99999 starts as many processes"),
+    "an accelerator without its package": (
+        ["trainer.accelerator=tpu"],
+        "trainer.accelerator=tpu is refused by Lightning",
+    ),
     "a model that is nowhere": (["model.name=no.such.module"], "model.name=no.such.module cannot be imported"),
     "a model for larger images": (["model.name=vgg11"], "model.name=vgg11 needs images of at least 32x32"),
     "a width that does not apply": (["model.width=3"], "model.width=3 only applies to model.name=resnet20"),

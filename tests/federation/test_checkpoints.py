@@ -7,9 +7,9 @@ import torch
 
 from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
-from fl_platform.federation.checkpoints import AtomicCheckpointIO, check_valid, saved_config
+from fl_platform.federation.checkpoints import AtomicCheckpointIO, check_valid, load, saved_config
 from fl_platform.runs.checkpoint_files import newest_valid, sorted_checkpoints
-from tests.federations import make_config, train
+from tests.federations import make_config, synthetic_dataset, train
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_a_save_that_fails_leaves_what_was_there(saved):
 def test_saving_replaces_the_oldest(saved):
     AtomicCheckpointIO().save_checkpoint({"epoch": 5}, saved)
     assert [round for round, _ in sorted_checkpoints(saved)] == [6, 5]
-    assert AtomicCheckpointIO().load_checkpoint(newest_valid(saved)) == {"epoch": 5}
+    assert load(newest_valid(saved)) == {"epoch": 5}
 
 
 @pytest.mark.parametrize("digest", ["0" * 16, "f" * 16])
@@ -121,7 +121,7 @@ def test_what_replaces_a_damaged_one_is_kept_with_the_one_before(digest, saved):
     newest.rename(saved / f"round-000005-{digest}.ckpt")
     AtomicCheckpointIO().save_checkpoint({"epoch": 4}, saved)
     replaced = newest_valid(saved)
-    assert AtomicCheckpointIO().load_checkpoint(replaced) == {"epoch": 4}
+    assert load(replaced) == {"epoch": 4}
     assert {path for _, path in sorted_checkpoints(saved)} == {replaced, before}
 
 
@@ -132,3 +132,18 @@ def test_resuming_from_the_one_before_the_newest_gives_equal_bits(saved):
     resumed = train(config, resume=before)
     assert torch.equal(whole.params, resumed.params)
     assert whole.figures() == resumed.figures()
+
+
+def test_a_checkpoint_without_a_part_is_refused(saved):
+    loaded = load(newest_valid(saved))
+    del loaded["loops"]
+    AtomicCheckpointIO().save_checkpoint({**loaded, "epoch": 6}, saved)
+    with pytest.raises(UserError, match="was not written by a run"):
+        AtomicCheckpointIO().load_checkpoint(newest_valid(saved))
+
+
+def test_a_model_of_another_size_is_refused(saved):
+    config = make_config("num_rounds=5", "local_steps=1", "algorithm.name=scaffold")
+    [_, (_, before)] = sorted_checkpoints(saved)
+    with pytest.raises(UserError, match=r"values of global_params and the model [0-9]+: the model was changed"):
+        train(config, resume=before, dataset=synthetic_dataset((1, 5, 5)))

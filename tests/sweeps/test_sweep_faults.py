@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from fl_platform.cli import main
+from fl_platform.sweeps.display import Display
 from fl_platform.sweeps.states import TrialState
+from fl_platform.sweeps.trials import last_line, plan, sweep_tag
 from tests.sweeps.small_sweeps import QUICK, launch_here, quick_sweep, write_sweep
 
 
@@ -64,3 +66,28 @@ def test_a_grid_that_is_too_large_is_refused_with_its_size(command, parameters, 
     assert f"the grid has {size} points" in error or "never launched" in error
     assert time.process_time() - began < 5
     assert not [*tmp_path.glob("sweeps/*")]
+
+
+def test_a_long_name_of_a_sweep_becomes_a_tag_that_wandb_takes(tmp_path: Path) -> None:
+    assert sweep_tag("short") == "sweep:short"
+    tags = {sweep_tag("x" * length) for length in (58, 59, 200)}
+    assert len(tags) == 3
+    assert max(map(len, tags)) == 64
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0]}}, name="n" * 100)
+    assert plan(sweep, tmp_path, 0, {"seed": 0}).spec.config.tracking.tags == [sweep_tag("n" * 100)]
+
+
+@pytest.mark.parametrize("tag", ["", "t" * 65])
+def test_a_tag_that_wandb_refuses_is_refused_before_a_run_and_by_check(tag: str, tmp_path: Path, capsys) -> None:
+    assert main(["run", f"tracking.tags=['{tag}']", f"output.dir={tmp_path}"]) == 2
+    path = write_sweep(tmp_path / "small.yaml", {"seed": {"values": [0]}, "tracking.tags": {"value": [tag]}})
+    assert main(["sweep", "check", str(path)]) == 2
+    assert capsys.readouterr().err.count("a tag has 1 to 64 characters") == 2
+
+
+def test_escapes_of_a_trial_do_not_reach_the_terminal(tmp_path: Path, capsys) -> None:
+    log = tmp_path / "trial.log"
+    log.write_bytes(b"line\n\x1b]0;title\x07\x1b[2Jlast\n")
+    assert last_line(log) == "\\x1b]0;title\\x07\\x1b[2Jlast"
+    Display().say("failed: \x1b[2J\u202e")
+    assert capsys.readouterr().err == "failed: \\x1b[2J\\u202e\n"
