@@ -3,11 +3,14 @@
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 from fl_platform.cli import checks
 from fl_platform.cli.checks import Finding
 from fl_platform.cli.parser import Parser
+from fl_platform.errors import UserError
 
+REPORT = "device_report"
 COLOURS = {checks.OK: "green", checks.MISSING: "yellow", checks.BROKEN: "red"}
 
 
@@ -22,7 +25,15 @@ def main(args: list[str]) -> int:
     parser.add_argument(
         "keys", nargs="*", metavar="key=value", help="configuration to check, such as data.root=DIR or output.dir=DIR"
     )
+    parser.add_argument(
+        "--device",
+        metavar="cpu|cuda|cuda:K",
+        help="run two rounds of every method on this device with both engines instead, compare them with the CPU, "
+        f"take times, and write {REPORT}.md and .json",
+    )
     options = parser.parse_args(args)
+    if options.device:
+        return examine_device(options.device, options.keys)
     findings = list(checks.examine(options.keys))
     is_ok = all(finding.status != checks.BROKEN for finding in findings)
     if options.json:
@@ -32,6 +43,21 @@ def main(args: list[str]) -> int:
     else:
         print_lines(findings)
     return 0 if is_ok else 1
+
+
+def examine_device(device: str, keys: list[str]) -> int:
+    """Write the report of a device into the working directory; returns 0 where every method agrees with the CPU."""
+    from fl_platform.federation import device_check
+    from fl_platform.runs.writing import write_atomically
+
+    if keys:
+        raise UserError(f"doctor --device {device} with {keys[0]}: its runs are fixed; leave keys out")
+    report = device_check.examine_device(device)
+    write_atomically(Path(f"{REPORT}.md"), report.markdown())
+    write_atomically(Path(f"{REPORT}.json"), json.dumps(report.as_dict(), indent=1) + "\n")
+    agreeing = sum(agreement.is_ok for agreement in report.agreements)
+    print(f"{agreeing} of {len(report.agreements)} comparisons agree with the CPU; see {REPORT}.md and {REPORT}.json")
+    return 0 if report.is_ok else 1
 
 
 def print_lines(findings: list[Finding]) -> None:

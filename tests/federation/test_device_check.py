@@ -1,0 +1,51 @@
+"""``doctor --device``: methods on a device beside the CPU."""
+
+import json
+
+import pytest
+
+from fl_platform.cli.doctor import main
+from fl_platform.errors import UserError
+from fl_platform.federation.device_check import Agreement, DeviceReport, Timing, distance, examine_device, trained
+
+
+def test_the_cpu_agrees_with_itself():
+    report = examine_device("cpu", ["fedavg", "gradma"])
+    assert report.is_ok
+    assert [(a.algorithm, a.engine) for a in report.agreements] == [
+        (name, engine) for name in ("fedavg", "gradma") for engine in ("loop", "stacked")
+    ]
+    assert all(a.device == a.cpu > 0 for a in report.agreements)
+    assert len({a.cpu for a in report.agreements}) == 4  # the engines compute differently, and that is seen
+    assert {(t.engine, t.precision) for t in report.timings} == {
+        (engine, precision) for engine in ("loop", "stacked") for precision in ("float32", "float64", "bf16-mixed")
+    }
+    assert all(t.seconds > 0 for t in report.timings)
+    assert json.loads(json.dumps(report.as_dict()))["ok"] is True
+
+
+@pytest.mark.parametrize("name", ["fedavg", "gradma"])
+def test_a_device_that_computes_in_fewer_digits_is_seen(name):
+    """As one would whose matrix products are silently rounded to bfloat16."""
+    words = (f"algorithm.name={name}", "device=cpu", "engine=stacked")
+    exact, here, rounded = (trained(*words, f"precision={p}") for p in ("float64", "float32", "bf16-mixed"))
+    assert not Agreement(name, "stacked", distance(rounded, exact), distance(here, exact)).is_ok
+
+
+def test_a_device_that_is_far_off_is_seen():
+    bad = Agreement("fedavg", "loop", device=1e-2, cpu=1e-6)
+    report = DeviceReport("cuda", "a card", "2", [bad], [Timing("loop", "float32", 0.001, 5_000_000)])
+    assert not report.is_ok
+    assert "| fedavg | loop | 1.0e-02 | 1.0e-06 | NO |" in report.markdown()
+    assert "| loop | float32 | 1.00 | 5.0 |" in report.markdown()
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "tpu"])
+def test_a_device_that_is_not_there(device):
+    with pytest.raises(UserError, match=f"--device={device}"):
+        main(["--device", device])
+
+
+def test_keys_are_refused_with_a_device():
+    with pytest.raises(UserError, match="leave keys out"):
+        main(["--device", "cpu", "data.name=mnist"])
