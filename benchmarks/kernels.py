@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import lightning as L
+import torch
 
 from benchmarks.federation import threads, w1_words
 from benchmarks.scaling import WIDE, small_words
@@ -27,7 +28,8 @@ from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation import experiment
 from fl_platform.federation.launch import make_trainer, quieten_lightning
-from fl_platform.kernels import compiled_products, perceptron, row_products
+from fl_platform.kernels import compiled_products, row_products
+from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.recycled import Recycler
 
 FEDAVG, TWO_THREADS = w1_words(), w1_words("threads=2")
@@ -36,6 +38,16 @@ GRADMA = w1_words("algorithm.name=gradma", "algorithm.memory_size=100")
 
 def matrix_products(rows: Any, slots: Any, vector: Any, start: int, stop: int) -> Any:
     return row_products.matrix_products(rows, slots, vector, start, stop, rows.dtype)
+
+
+def in_python(method: str) -> Any:
+    """A method of the perceptron without TorchScript."""
+
+    @torch.inference_mode()
+    def run(kernel: Perceptron, *arguments: Any, **named: Any) -> Any:
+        return getattr(kernel.steps, method)(*arguments, **named)
+
+    return run
 
 
 @dataclass(frozen=True)
@@ -53,9 +65,9 @@ CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
     Case("descend", FEDAVG, SingleObjective, "descend", lambda *_: None),
     Case("descend, two threads", TWO_THREADS, SingleObjective, "descend", lambda *_: None),
-    Case("TorchScript, gradient", GRADMA, perceptron, "scripted_gradient", perceptron.flat_gradient),
-    Case("TorchScript, descend", FEDAVG, perceptron, "scripted_descent", perceptron.flat_descent),
-    Case("TorchScript, two threads", TWO_THREADS, perceptron, "scripted_descent", perceptron.flat_descent),
+    Case("TorchScript, gradient", GRADMA, Perceptron, "gradient", in_python("gradient")),
+    Case("TorchScript, descend", FEDAVG, Perceptron, "descend", in_python("descend")),
+    Case("TorchScript, two threads", TWO_THREADS, Perceptron, "descend", in_python("descend")),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",

@@ -4,17 +4,17 @@ Its plain twins are autograd (``StackedObjective.gradient``) and the loop over l
 bits it has. Autograd's nodes, the copies of its results and nn.Module's calls cost as much as a third of the products
 of a small perceptron; here the same operations write straight into the flat gradient.
 
-Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): ``gradient`` 19 %
-of a round of GradMA (275 ms for 339), ``descend`` 11 % of a round of FedAvg (104 ms for 117) over steps one by one with
-``gradient``. TorchScript, which runs these functions without Python in between, is 2 to 4 % of that; it is there for
+Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): ``gradient`` 17 %
+of a round of GradMA (181 ms for 219), ``descend`` 8 % of a round of FedAvg (84 ms for 91) over steps one by one with
+``gradient``. TorchScript, which runs these functions without Python in between, is 1 to 3 % of that; it is there for
 threads, which then do not wait for Python's lock: five steps on two threads 1.9 ms for 2.4 (``benchmarks/README.md``).
 PyTorch no longer develops TorchScript; where it is not supported the functions run as the Python they are.
 """
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, ParamSpec
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,8 +23,6 @@ from torch import Tensor, nn
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import BatchNorm, Features
 from fl_platform.models.network import Network
-
-Arguments = ParamSpec("Arguments")
 
 NOWHERE = -1
 
@@ -110,49 +108,46 @@ def views(flat: Tensor, cut: Cut) -> list[Tensor]:
     return [piece.view(shape) for piece, shape in zip(pieces, cut.shapes)]  # noqa: B905 - unknown to TorchScript
 
 
-def flat_gradient(
-    layers: list[Layer],
-    cuts: tuple[Cut, Cut],
-    params: Tensor,
-    buffers: Tensor | None,
-    x: Tensor,
-    labels: Tensor,
-    gradient: Tensor,
-) -> Tensor:
-    """What ``Perceptron.gradient`` runs."""
-    statistics = None if buffers is None else views(buffers, cuts[1])
-    return write_gradient(layers, views(params, cuts[0]), x, labels, views(gradient, cuts[0]), statistics)
+class Steps(nn.Module):
+    """What ``Perceptron`` runs; TorchScript holds the layers and cuts, which a call would have to convert."""
+
+    layers: list[Layer]
+    cuts: tuple[Cut, Cut]  # of parameters and buffers
+
+    def __init__(self, layers: list[Layer], cuts: tuple[Cut, Cut]) -> None:
+        super().__init__()
+        self.layers, self.cuts = layers, cuts
+
+    @torch.jit.export
+    def gradient(self, params: Tensor, buffers: Tensor | None, x: Tensor, labels: Tensor, into: Tensor) -> Tensor:
+        statistics = None if buffers is None else views(buffers, self.cuts[1])
+        return write_gradient(
+            self.layers, views(params, self.cuts[0]), x, labels, views(into, self.cuts[0]), statistics
+        )
+
+    @torch.jit.export
+    def descend(
+        self, params: Tensor, buffers: Tensor, batches: list[Tensor], labels: list[Tensor], rate: float, scratch: Tensor
+    ) -> Tensor:
+        weights, into, statistics = (
+            views(params, self.cuts[0]),
+            views(scratch, self.cuts[0]),
+            views(buffers, self.cuts[1]),
+        )
+        losses: list[Tensor] = []
+        for x, y in zip(batches, labels):  # noqa: B905 - unknown to TorchScript
+            losses.append(write_gradient(self.layers, weights, x, y, into, statistics))
+            params.add_(scratch, alpha=-rate)
+        return torch.stack(losses)
 
 
-def flat_descent(
-    layers: list[Layer],
-    cuts: tuple[Cut, Cut],
-    params: Tensor,
-    buffers: Tensor,
-    batches: list[Tensor],
-    labels: list[Tensor],
-    rate: float,
-    gradient: Tensor,
-) -> Tensor:
-    """What ``Perceptron.descend`` runs."""
-    weights, into, statistics = views(params, cuts[0]), views(gradient, cuts[0]), views(buffers, cuts[1])
-    losses: list[Tensor] = []
-    for x, y in zip(batches, labels):  # noqa: B905 - unknown to TorchScript
-        losses.append(write_gradient(layers, weights, x, y, into, statistics))
-        params.add_(gradient, alpha=-rate)
-    return torch.stack(losses)
-
-
-def scripted(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
-    """The function run by TorchScript, where there is one."""
+def scripted(steps: Steps) -> Any:
+    """The steps run by TorchScript, where there is one."""
     if sys.version_info >= (3, 14):  # which TorchScript does not support
-        return function
+        return steps
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return torch.jit.script(function)
-
-
-scripted_gradient, scripted_descent = scripted(flat_gradient), scripted(flat_descent)
+        return torch.jit.script(steps)
 
 
 def in_order(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -169,9 +164,9 @@ class Perceptron:
     """Cross-entropy of a network of linear layers, ReLU and BatchNorm, as a function of its flat parameters."""
 
     def __init__(self, layers: list[Layer], network: Network) -> None:
-        self._layers = layers
         cuts = [Cut(cut.sizes, [list(shape) for shape in cut.shapes]) for cut in (network.parameters, network.buffers)]
-        self._cuts = (cuts[0], cuts[1])
+        self.steps = Steps(layers, (cuts[0], cuts[1]))
+        self.compiled = scripted(self.steps)
 
     @staticmethod
     def of(network: Network) -> "Perceptron | None":
@@ -212,7 +207,8 @@ class Perceptron:
         Running statistics, if given, are updated.
         """
         with torch.inference_mode():  # a microsecond per operation less than no_grad
-            return scripted_gradient(self._layers, self._cuts, params, buffers, x, labels, into)
+            loss: Tensor = self.compiled.gradient(params, buffers, x, labels, into)
+        return loss
 
     def descend(
         self,
@@ -228,4 +224,5 @@ class Perceptron:
         ``scratch`` is memory for a gradient.
         """
         with torch.inference_mode():
-            return scripted_descent(self._layers, self._cuts, params, buffers, batches, labels, rate, scratch)
+            losses: Tensor = self.compiled.descend(params, buffers, batches, labels, rate, scratch)
+        return losses

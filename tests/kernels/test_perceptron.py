@@ -19,9 +19,7 @@ def mlp(norm: str, dtype: torch.dtype) -> Network:
 @pytest.fixture(params=["TorchScript", "Python"])
 def runs_as(request, monkeypatch):
     if request.param == "Python":
-        monkeypatch.setattr(perceptron, "scripted_gradient", perceptron.flat_gradient)
-    else:
-        assert isinstance(perceptron.scripted_gradient, torch.jit.ScriptFunction)
+        monkeypatch.setattr(perceptron, "scripted", lambda steps: steps)
     return request.param
 
 
@@ -33,6 +31,7 @@ def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates
     network, draw = mlp(norm, dtype), torch.Generator().manual_seed(5)
     kernel = Perceptron.of(network)
     assert kernel is not None
+    assert isinstance(kernel.compiled, torch.jit.ScriptModule) == (runs_as == "TorchScript")
     flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw, dtype=dtype)
     x = torch.randn(samples, 1, 6, 5, generator=draw, dtype=dtype)
     labels = torch.randint(0, 4, (samples,), generator=draw)
@@ -74,7 +73,7 @@ def test_a_shared_relu_stands_at_each_of_its_places_and_a_shared_linear_layer_is
     shared_relu = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3))
     kernel = Perceptron.of(Network(shared_relu))
     assert kernel is not None
-    assert [layer.kind for layer in kernel._layers] == ["linear", "relu", "linear", "relu", "linear"]
+    assert [layer.kind for layer in kernel.steps.layers] == ["linear", "relu", "linear", "relu", "linear"]
     assert Perceptron.of(Network(nn.Sequential(nn.Flatten(), middle, nn.ReLU(), middle, nn.Linear(4, 3)))) is None
 
 
