@@ -22,21 +22,27 @@ from tests.federations import SIZES, Finished, make_config, make_module, synthet
 ALGORITHMS = list(METHODS)
 
 
-def plain_network(drop: float = 0.0) -> nn.Sequential:
+class PlainNetwork(nn.Sequential):
     """Three blocks of PyTorch's own layers for 1x4x4 images of three classes; 239 parameters."""
-    return nn.Sequential(
-        nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), *[nn.Dropout(drop)] * bool(drop)),
-        nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6), nn.ReLU()),
-        nn.Linear(6, 3),
-    )
+
+    def __init__(self, drop: float = 0.0) -> None:
+        dropout = [nn.Dropout(drop)] if drop else []
+        super().__init__(
+            nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), *dropout),
+            nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6), nn.ReLU()),
+            nn.Linear(6, 3),
+        )
 
 
-def dropout_network() -> nn.Sequential:
-    return plain_network(drop=0.3)
+class DropoutNetwork(PlainNetwork):
+    """The same with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__(drop=0.3)
 
 
-PLAIN = f"model.name={__name__}.plain_network"
-DROPOUT = f"model.name={__name__}.dropout_network"
+PLAIN = f"model.name={__name__}.PlainNetwork"
+DROPOUT = f"model.name={__name__}.DropoutNetwork"
 
 
 class EveryRound(L.Callback):
