@@ -101,7 +101,8 @@ def test_commands_with_plugins_resolve(tmp_path: Path) -> None:
     found = [words[1:] for page in PAGES for words, _ in commands(page) if any("plugins=" in word for word in words)]
     assert len(found) >= 2
     source = (
-        "import json, sys; from fl_platform.config.compose import compose; from fl_platform.config.resolve import resolve; "
+        "import json, sys; from fl_platform.config.compose import compose; "
+        "from fl_platform.config.resolve import resolve; "
         "[resolve(compose(args)) for args in json.loads(sys.argv[1])]"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "examples" / "plugin"), str(ROOT)])}
