@@ -169,3 +169,22 @@ def test_the_site_is_built_and_asks_for_nothing_elsewhere(tmp_path: Path) -> Non
     for name in ("index", "docs/algorithms", "docs/python", "docs/options"):
         text = (tmp_path / "site" / f"{name}.html").read_text(encoding="utf-8")
         assert not re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=\"?https?:", text)
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    """The lines of the API, then the run of the method, in a directory that has the method as fedclip.py."""
+    api, method = blocks(ROOT / "README.md", "python")
+    (tmp_path / "fedclip.py").write_text(method, encoding="utf-8")
+    own = (
+        "fl.run({'plugins': ['fedclip'], 'algorithm.max_norm': 0.5}, algorithm='fedclip', num_rounds=1, progress=False)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{api}\nprint(type(network).__mro__)\n{own}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "torch.nn.modules.module.Module" in done.stdout
+    assert len(list(tmp_path.glob("runs/*/result.json"))) == 2
