@@ -14,7 +14,7 @@ export WANDB_CONFIG_DIR := $(CURDIR)/build/cache/wandb
 export WANDB_DATA_DIR := $(CURDIR)/build/cache/wandb
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help setup demo test torture lint bench docs sweeps lock clean
+.PHONY: help setup demo test torture lint bench docs site sweeps lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -45,6 +45,9 @@ bench: setup ## measure the engines and the solver on this machine
 docs: setup ## renew the parts of the documents that are made from the code
 	$(BIN)/python -m tools.documentation --write
 	$(BIN)/python -m tools.architecture
+
+site: $(VENV)/dev.stamp ## build the documentation as a web site, build/site/index.html
+	$(BIN)/python -m tools.site
 
 sweeps: setup ## write the YAML files of sweeps/ from the paper's definitions
 	$(BIN)/python -m tools.sweeps

@@ -16,7 +16,7 @@ import importlib
 import sys
 from collections.abc import Callable
 
-from fl_platform import __version__
+import fl_platform
 from fl_platform.cli.parser import COMMANDS, Parser
 from fl_platform.errors import NO_SPACE_LEFT, DiskFull, UserError, did_you_mean, sentence
 
@@ -53,7 +53,7 @@ def dispatch(args: list[str]) -> int:
         epilog="\n".join(f"  {name:8} {text}" for name, text in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"fl_platform {__version__}")
+    parser.add_argument("--version", action="version", version=f"fl_platform {fl_platform.__version__}")
     parser.add_argument("command", help="one of the commands below; each has its own --help")
     if not args or args[0].startswith("-"):
         parser.parse_args(args or ["--help"])
