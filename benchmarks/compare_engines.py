@@ -60,7 +60,7 @@ def seconds_a_round(model: str, engine: str, rounds: int) -> float:
         started.append(time.perf_counter() - begin)
 
     module.training_step = timed  # type: ignore[method-assign, assignment]
-    attach(make_trainer(spec), None, [make_algorithm(config)]).fit(module)
+    attach(make_trainer(spec), [], [make_algorithm(config)]).fit(module)
     return min(started)
 
 

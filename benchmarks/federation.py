@@ -156,7 +156,7 @@ def run(words: list[str], rounds: int) -> Finished:
         with threads(1), logged(spec) as logger:
             own = [RowFile(Path(directory) / "rounds.jsonl"), RoundCheckpoint(Path(directory) / "checkpoints", 0)]
             callbacks: list[L.Callback] = [algorithm, GracefulStop(), *own, watch]
-            attach(make_trainer(spec), logger, callbacks).fit(module)
+            attach(make_trainer(spec), [logger], callbacks).fit(module)
     return Finished(module, watch)
 
 

@@ -35,7 +35,7 @@ class Models(L.Callback):
 def trained(words: list[str], precision: str) -> list[torch.Tensor]:
     spec = resolve(compose([*QUIET, *words, f"precision={precision}"]))
     algorithm, models = make_algorithm(spec.config), Models()
-    attach(make_trainer(spec), None, [algorithm, models]).fit(build(spec.config, algorithm))
+    attach(make_trainer(spec), [], [algorithm, models]).fit(build(spec.config, algorithm))
     return models.seen
 
 

@@ -257,6 +257,8 @@ class Algorithm(L.Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         # Lightning restores a checkpoint after setup: state must be allocated here or resuming would wipe it
+        if stage != "fit":
+            return  # what is scored is what was trained
         self.start(pl_module.federation(trainer.strategy.root_device))  # type: ignore[operator]
 
     def start(self, federation: Federation) -> None:

@@ -116,10 +116,11 @@ def check_value(key: str, value: Any, field: "dataclasses.Field[Any]") -> None:
     if value is None:
         return
     choices = field.metadata.get("choices")
-    if choices and value not in choices:
-        raise UserError(
-            f"{key}={value} is not allowed; allowed: {' | '.join(choices)}{did_you_mean(str(value), choices)}"
-        )
+    for chosen in value if isinstance(value, list) else [value]:
+        if choices and chosen not in choices:
+            raise UserError(
+                f"{key}={value} is not allowed; allowed: {' | '.join(choices)}{did_you_mean(str(chosen), choices)}"
+            )
     if isinstance(value, list) and any(isinstance(item, list | dict) for item in value):
         raise UserError(f"{key}={value} has the wrong type; its items must be single values")
     numbers = [value] if isinstance(value, int | float) else value if isinstance(value, list) else []

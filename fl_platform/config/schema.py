@@ -81,6 +81,9 @@ class TrackingConfig:
     entity: str | None = option(None, "W&B entity", identity=False)
     group: str | None = option(None, "W&B group; null: the configuration without its seed", identity=False)
     tags: list[str] = option([], "W&B tags", identity=False)
+    also: list[str] = option(
+        [], "loggers beside W&B; each needs its package", choices=("csv", "tensorboard", "mlflow"), identity=False
+    )
 
 
 @dataclass
@@ -146,6 +149,9 @@ class Config:
     )
     plugins: list[str] = option(
         [], "modules to import first; they may register algorithms, models and data sets", identity=False
+    )
+    callbacks: list[str] = option(
+        [], "dotted paths of Lightning callbacks, made without arguments, that watch the run", identity=False
     )
     seed: int = option(0, "fixes partition, initial weights, cohorts and batches for every algorithm", at_least=0)
     data: DataConfig = group(DataConfig, "training data")

@@ -1,13 +1,14 @@
 """Carry out one run: Trainer, logger, checkpoints, result."""
 
 import contextlib
+import importlib
 import inspect
 import logging
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from fl_platform.algorithms.base import Algorithm
 from fl_platform.config.resolve import RunSpec, all_options
 from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.engines.ranks import Ranks
@@ -34,6 +36,7 @@ from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import writing
 from fl_platform.tracking.identity import describe
 from fl_platform.tracking.logger import EarlierRounds, Tracked, close_logger, open_logger
+from fl_platform.tracking.loggers import EarlierRoundsElsewhere, check_packages, open_others
 
 SET_ELSEWHERE = {
     "max_epochs": "num_rounds",
@@ -41,7 +44,7 @@ SET_ELSEWHERE = {
     "max_steps": "num_rounds",
     "min_steps": "num_rounds",
     "logger": "tracking.mode",
-    "callbacks": "algorithm.name",
+    "callbacks": "callbacks",
     "check_val_every_n_epoch": "evaluation.every",
     "enable_checkpointing": "checkpoint.every",
     "default_root_dir": "output.dir",
@@ -72,12 +75,15 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
     check_trainer_keys(config.trainer)
     check_trainer_devices(config.trainer)
     check_devices(config)
+    check_packages(config.tracking.also)
+    own_callbacks = make_callbacks(config.callbacks)
     trainer = make_trainer(spec)
     files = RunDirectory(spec.output, spec.run_id)
     check_writable(files.output, f"output.dir={files.output}")
     algorithm = make_algorithm(config)
     module = build(config, algorithm)
-    callbacks: list[L.Callback] = [algorithm, GracefulStop(should_stop)]
+    callbacks: list[L.Callback] = [algorithm, GracefulStop(should_stop), *own_callbacks]
+    others: list[Logger] = []
     attempt, logger = files.attempts, None  # other ranks than the first write nothing
     goes_on = checkpoint is not None and checkpoint.resolve().is_relative_to(files.attempts.resolve())
     hint = "; what was saved stays, and --continue goes on from it"
@@ -94,14 +100,16 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
                 attempt = files.start_attempt()
                 held.enter_context(at_work(attempt))
             files.write_description(about)
+            others = open_others(spec, attempt)
             callbacks += [RowFile(rounds_file(attempt)), *([EarlierRounds(logger)] if logger else [])]
+            callbacks += [EarlierRoundsElsewhere(others)] if others else []
         saving = RoundCheckpoint(
             attempt / "checkpoints", config.checkpoint.every, keep_best=config.checkpoint.keep_best
         )
         if checkpoint and not goes_on and config.checkpoint.keep_best and is_first_rank():
             take_best(checkpoint, saving.directory)
         callbacks.append(saving)
-        summary, tracked = fit(attach(trainer, logger, callbacks), module, spec, logger, checkpoint)
+        summary, tracked = fit(attach(trainer, [logger, *others], callbacks), module, spec, logger, checkpoint)
         if is_first_rank():
             files.end_attempt(attempt, summary)
             if RunStatus(summary[metrics.STATUS]).has_ended and not config.checkpoint.keep_finished:
@@ -173,9 +181,24 @@ def make_trainer(spec: RunSpec) -> L.Trainer:
         raise UserError(f"{given} is refused by Lightning: {' '.join(str(error).split())}") from None
 
 
-def attach(trainer: L.Trainer, logger: WandbLogger | None, callbacks: list[L.Callback]) -> L.Trainer:
-    """Return the Trainer with its logger and callbacks; those that save checkpoints run last."""
-    trainer.logger = logger
+def make_callbacks(paths: list[str]) -> list[L.Callback]:
+    """Return a new callback for each dotted path; UserError where one is not found or is no callback of Lightning."""
+    found = []
+    for path in paths:
+        module, _, name = path.rpartition(".")
+        try:
+            made = getattr(importlib.import_module(module), name)()
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise UserError(f"callbacks=[{path}] cannot be made: {error}") from None
+        if not isinstance(made, L.Callback) or isinstance(made, Algorithm):
+            raise UserError(f"callbacks=[{path}] gives a {type(made).__name__}, not a callback that watches a run")
+        found.append(made)
+    return found
+
+
+def attach(trainer: L.Trainer, loggers: Sequence[Logger | None], callbacks: list[L.Callback]) -> L.Trainer:
+    """Return the Trainer with its loggers and callbacks; those that save checkpoints run last."""
+    trainer.loggers = [logger for logger in loggers if logger is not None]
     trainer.callbacks += sorted(callbacks, key=lambda callback: isinstance(callback, Checkpoint))  # type: ignore[attr-defined]
     return trainer
 

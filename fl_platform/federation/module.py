@@ -8,13 +8,15 @@ import hashlib
 import json
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
-from fl_platform.algorithms.base import Federation, Start, the_algorithm
+from fl_platform.algorithms.base import Algorithm, Federation, Start, the_algorithm
 from fl_platform.config.schema import Config, to_dict
 from fl_platform.data.datasets import Dataset
 from fl_platform.data.image_set import ImageSet
@@ -31,8 +33,11 @@ from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
+from fl_platform.models.classifier import normalised, scale_and_shift
+from fl_platform.models.layers import Pass
 from fl_platform.models.network import PRECISIONS, Network, refuse_tf32
 from fl_platform.runs import metrics
+from fl_platform.tracking.loggers import log_row
 
 
 def federation_of(
@@ -51,11 +56,18 @@ def federation_of(
     )
 
 
+def restore_algorithm(algorithm: Algorithm, federation: Federation, checkpoint: dict[str, Any]) -> None:
+    """Give an algorithm the state it has in a checkpoint, in which Lightning leaves out one without any."""
+    algorithm.start(federation)
+    algorithm.load_state_dict(checkpoint["callbacks"].get(algorithm.state_key, {}))
+
+
 class FederatedModule(L.LightningModule):
     """The server: global model, worker pool, scoreboard; it finds its algorithm among the Trainer's callbacks."""
 
     global_params: Tensor
     global_buffers: Tensor
+    algorithm: Algorithm  # once the Trainer has set the module up, or from a checkpoint
 
     def __init__(
         self,
@@ -81,6 +93,19 @@ class FederatedModule(L.LightningModule):
         self.register_buffer("global_buffers", network.initial_buffers.to(dtype, copy=True))
         self.row: dict[str, Any] = {}  # of this round
 
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls, checkpoint_path: str | Path, map_location: str | torch.device | None = None
+    ) -> "FederatedModule":
+        """Return the module of a run's checkpoint, with its data, model, rounds and algorithm.
+
+        It can be called on raw images and scored with ``Trainer.test``; to go on training, give the checkpoint to
+        ``Trainer.fit`` or use ``run --resume``. Raises UserError for a file that no run wrote, and for missing data.
+        """
+        from fl_platform.federation.trained import restored_module
+
+        return restored_module(Path(checkpoint_path)).to(map_location)
+
     @property
     def ranks(self) -> Ranks:
         return Ranks(self.trainer.global_rank, self.trainer.world_size, self.trainer.strategy.root_device)
@@ -91,7 +116,8 @@ class FederatedModule(L.LightningModule):
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
         refuse_tf32()
-        self.algorithm = the_algorithm(self.trainer)
+        if stage == "fit" or not hasattr(self, "algorithm"):
+            self.algorithm = the_algorithm(self.trainer)
         self.train_images, self.test_images = (
             Images(images, self.dataset, device, self.global_params.dtype) for images in self._sets
         )
@@ -149,6 +175,24 @@ class FederatedModule(L.LightningModule):
     def val_dataloader(self) -> list[int]:
         return [0]
 
+    def test_dataloader(self) -> list[int]:
+        return [0]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits of raw images [B, C, H, W], uint8 in 0..255 or floating point in [0, 1].
+
+        The model is the one whose accuracy counts, in evaluation mode.
+        """
+        scale, shift = scale_and_shift(self.dataset.mean, self.dataset.std, self.global_params.dtype)
+        pixels = normalised(images, scale.to(images.device), shift.to(images.device))
+        weights = self.network.parameters.views(self.scored_params)
+        return self.network.single(weights, self.global_buffers, pixels, Pass(train=False)).logits
+
+    @property
+    def scored_params(self) -> Tensor:
+        """The parameters of the model whose accuracy counts."""
+        return self.algorithm.evaluated_params(self.global_params) if hasattr(self, "algorithm") else self.global_params
+
     # --- one round ---
 
     @property
@@ -171,7 +215,7 @@ class FederatedModule(L.LightningModule):
     # --- evaluation and logging ---
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        if self.scoreboard.diverged_round is not None or not self.is_due(self.round):
+        if self.trainer.sanity_checking or self.scoreboard.diverged_round is not None or not self.is_due(self.round):
             return
         scores = self.evaluate()
         self.row[metrics.TEST_LOSS] = scores.loss
@@ -180,6 +224,7 @@ class FederatedModule(L.LightningModule):
             return
         per_class = class_accuracy(scores.correct, scores.total)
         self.row |= self.scoreboard.evaluated(self.round, scores.accuracy, per_class)
+        self._offer(scores)
         for name, params in self.algorithm.also_evaluated(self.global_params).items():
             other = self.evaluate(params)
             if math.isfinite(other.loss):
@@ -187,6 +232,14 @@ class FederatedModule(L.LightningModule):
                     metrics.score_of(name, "loss"): other.loss,
                     metrics.score_of(name, "accuracy"): other.accuracy,
                 }
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self._offer(self.evaluate(), logger=True)  # or Trainer.test would not return them
+
+    def _offer(self, scores: Scores, *, logger: bool = False) -> None:
+        """Let callbacks monitor an evaluation, as EarlyStopping does."""
+        values = {metrics.TEST_ACCURACY: scores.accuracy, metrics.TEST_LOSS: scores.loss}
+        self.log_dict(values, logger=logger, batch_size=1)
 
     def is_due(self, round: int) -> bool:
         """Evaluated rounds are the scheduled ones, and the last where the run ends early."""
@@ -199,14 +252,13 @@ class FederatedModule(L.LightningModule):
 
     def evaluate(self, params: Tensor | None = None) -> Scores:
         """Scores of the model that counts, or of another, on the whole test set."""
-        params = self.algorithm.evaluated_params(self.global_params) if params is None else params
+        params = self.scored_params if params is None else params
         classes = self.dataset.num_classes
         return evaluate(self.network, params, self.global_buffers, self.test_images, classes, self.threads, self.ranks)
 
     def on_train_epoch_end(self) -> None:
         self.history.append(self.row)
-        if self.logger is not None:
-            self.logger.log_metrics(self.row)
+        log_row(self.loggers, self.row)
 
     def fingerprint(self) -> str:
         """sha256 of the parameters and buffers."""
@@ -241,14 +293,20 @@ class FederatedModule(L.LightningModule):
             self.pool.load_state_dict(saved["pool"])
             self.streams.load_state_dict(saved["streams"])
             self.states.load_state_dict(saved["states"])
-            self.scoreboard = Scoreboard(**json.loads(saved["scoreboard"]))
-            self.history = json.loads(saved["history"])
-            self._forget_early_evaluation()
+            self.restore_figures(saved)
+            if self.trainer.state.fn is not TrainerFn.FITTING:  # Lightning restores callbacks for training only
+                restore_algorithm(self.algorithm, self.federation(self.device), checkpoint)
         except (KeyError, TypeError, IndexError, AttributeError, json.JSONDecodeError) as error:
             raise UserError(
                 f"the checkpoint does not hold what this version saves ({type(error).__name__}: {error}); "
                 "leave out --continue or --resume to start again"
             ) from None
+
+    def restore_figures(self, saved: dict[str, Any]) -> None:
+        """Take over the rounds so far from what ``on_save_checkpoint`` put under ``federated``."""
+        self.scoreboard = Scoreboard(**json.loads(saved["scoreboard"]))
+        self.history = json.loads(saved["history"])
+        self._forget_early_evaluation()
 
     def _forget_early_evaluation(self) -> None:
         """A round that was evaluated because it was to be the last, and is not, counts as the others between two."""

@@ -14,9 +14,9 @@ from fl_platform.config.schema import Config
 from fl_platform.data import datasets
 from fl_platform.engines.ranks import Ranks
 from fl_platform.errors import UserError
-from fl_platform.federation.build import make_algorithm, make_network
+from fl_platform.federation.build import build, make_algorithm, make_network
 from fl_platform.federation.checkpoints import config_in, foreign, load
-from fl_platform.federation.module import federation_of
+from fl_platform.federation.module import FederatedModule, federation_of, restore_algorithm
 from fl_platform.models.classifier import Classifier
 from fl_platform.models.network import Network
 from fl_platform.runs import metrics
@@ -100,6 +100,29 @@ def _last(run: Path, attempt: Path) -> Trained:
     )
 
 
+def restored_module(path: Path) -> FederatedModule:
+    """Return the module of a checkpoint, with its data, and with an algorithm in the state that was saved.
+
+    Raises UserError for a file that no run wrote, and where the data is missing.
+    """
+    if not path.is_file():
+        raise UserError(f"checkpoint {path}: no such file")
+    loaded = load(path)
+    try:
+        federated, values = loaded["federated"], loaded["state_dict"]
+    except KeyError:
+        raise foreign(path) from None
+    config = resolve(from_given(parse_mapping(config_in(federated, path), str(path)))).config
+    algorithm = make_algorithm(config)
+    module = build(config, algorithm)
+    module.load_state_dict(values)
+    module.restore_figures(federated)
+    federation = federation_of(config, module.network, Ranks(), torch.device("cpu"), module.global_params.dtype)
+    restore_algorithm(algorithm, federation, loaded)
+    module.algorithm = algorithm
+    return module
+
+
 def _trained(
     path: Path, saved: dict[str, Any], params: Any, buffers: Any, callbacks: dict[str, Any] | None = None
 ) -> Trained:
@@ -111,8 +134,7 @@ def _trained(
     if not all(isinstance(value, Tensor) for value in (params, buffers)) or (len(params), len(buffers)) != sizes:
         raise UserError(f"checkpoint {path} does not fit model.name={config.model.name} on {dataset.name}")
     if callbacks is not None and not has_default(algorithm, "evaluated_params"):
-        algorithm.start(federation_of(config, network, Ranks(), torch.device("cpu"), params.dtype))
-        if state := callbacks.get(algorithm.state_key):
-            algorithm.load_state_dict(state)
+        federation = federation_of(config, network, Ranks(), torch.device("cpu"), params.dtype)
+        restore_algorithm(algorithm, federation, {"callbacks": callbacks})
         params = algorithm.evaluated_params(params)
     return Trained(config, round_of(path), network, params, buffers)

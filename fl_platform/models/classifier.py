@@ -6,6 +6,20 @@ import torch
 from torch import Tensor, nn
 
 
+def scale_and_shift(mean: Sequence[float], std: Sequence[float], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return [C, 1, 1] tensors so that ``pixels * scale + shift`` normalises pixels in 0..255."""
+    means, stds = (torch.tensor(values, dtype=torch.float64).view(-1, 1, 1) for values in (mean, std))
+    return (1 / (255 * stds)).to(dtype), (-means / stds).to(dtype)
+
+
+def normalised(images: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Return raw images, uint8 in 0..255 or floating point in [0, 1], as the network takes them."""
+    pixels = images.to(scale.dtype)
+    if images.dtype != torch.uint8:
+        pixels = pixels * 255
+    return pixels * scale + shift
+
+
 class Classifier(nn.Module):
     """Logits [B, K] of raw images [B, C, H, W].
 
@@ -20,13 +34,10 @@ class Classifier(nn.Module):
     def __init__(self, network: nn.Module, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype) -> None:
         super().__init__()
         self.network = network
-        means, stds = (torch.tensor(values, dtype=torch.float64).view(-1, 1, 1) for values in (mean, std))
-        self.register_buffer("scale", (1 / (255 * stds)).to(dtype))
-        self.register_buffer("shift", (-means / stds).to(dtype))
+        scale, shift = scale_and_shift(mean, std, dtype)
+        self.register_buffer("scale", scale)
+        self.register_buffer("shift", shift)
 
     def forward(self, images: Tensor) -> Tensor:
-        pixels = images.to(self.scale.dtype)
-        if images.dtype != torch.uint8:
-            pixels = pixels * 255
-        logits: Tensor = self.network(pixels * self.scale + self.shift)
+        logits: Tensor = self.network(normalised(images, self.scale, self.shift))
         return logits

@@ -71,6 +71,7 @@ PLACEMENT = {
     "tracking.entity": "e",
     "tracking.group": "g",
     "tracking.tags": "[a]",
+    "tracking.also": "[csv]",
     "checkpoint.every": "7",
     "checkpoint.keep_finished": "false",
     "checkpoint.keep_best": "true",
@@ -80,6 +81,7 @@ PLACEMENT = {
     "chosen": "null",
     "point": "null",
     "plugins": "[json]",
+    "callbacks": "[lightning.pytorch.callbacks.Timer]",
     "trainer": "{devices: 2, profiler: simple}",
 }
 IDENTITY = {

@@ -55,7 +55,7 @@ def test_what_lightning_refuses_is_refused_before_data_is_read_or_anything_is_op
 def test_callbacks_that_save_come_last(tmp_path):
     trainer = make_trainer(resolve(compose(SMALL[:4])))
     saving, stop = RoundCheckpoint(tmp_path, 1), GracefulStop()
-    attach(trainer, None, [saving, stop])
+    attach(trainer, [], [saving, stop])
     assert trainer.callbacks[-2:] == [stop, saving]
     assert [type(callback) for callback in trainer.callbacks] == [RoundProgress, GracefulStop, RoundCheckpoint]
     assert trainer.logger is None
