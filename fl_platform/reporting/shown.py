@@ -17,7 +17,7 @@ from fl_platform.reporting.measures import scenario_of
 from fl_platform.reporting.statistics import Numbers
 from fl_platform.reporting.styles import method_of
 from fl_platform.runs import metrics
-from fl_platform.runs.record import RunRecord
+from fl_platform.runs.record import RunRecord, readable
 
 _IN_COLUMNS = {
     "seed",
@@ -57,6 +57,8 @@ class ShownRun:
 
 
 def shown(log: RunRecord, updated: float = 0.0) -> ShownRun:
+    """The run as the browser gets it; one that cannot be read is shown as crashed, with a warning."""
+    log = readable(log)
     config = {name: visible(text_of(value)) for name, value in flatten(log.config)}
     plain = _defaults()
     settings = {
