@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, has_default
+from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, check_returned, has_default
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.kernels.perceptron import Perceptron
@@ -204,6 +204,7 @@ class LocalTraining:
                 record=records.record,
             )
             direction = self.algorithm.local_direction(step)
+            check_returned(self.algorithm, "local_direction", direction, gradient)
             previous, params = params, torch.sub(params, direction, alpha=self.local_lr)
             losses.append(loss)
         return params, torch.stack(losses)
@@ -221,6 +222,7 @@ class LocalTraining:
             round_gradient=lambda at: self._round_gradient(work, at),
         )
         for name, stack in self.algorithm.finish_local(run).items():
+            check_returned(self.algorithm, "finish_local", stack, result.outcome[name][rows])
             result.outcome[name][rows] = stack
 
     def keys(self, plan: BatchPlan, work: LocalWork, purpose: str) -> Tensor:

@@ -28,6 +28,7 @@ from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
+from fl_platform.federation.user_code import explain
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory, check_writable, rounds_file
 from fl_platform.runs.liveness import at_work
@@ -148,6 +149,13 @@ def fit(
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
         summary = summarise(module, spec.run_id)
         Ranks.leave()
+    except (UserError, OSError):
+        raise
+    except Exception as error:
+        explained = explain(error, trainer.current_epoch + 1)
+        if explained is None:
+            raise
+        raise explained from error
     except SystemExit:  # how Lightning ends a run on the second Ctrl-C
         raise KeyboardInterrupt from None
     finally:

@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Protocol
 
-from fl_platform.errors import NO_SPACE_LEFT, DiskFull, UserError
+from fl_platform.errors import NO_SPACE_LEFT, DiskFull, UserCodeError, UserError, sentence
 from fl_platform.sweeps.trials import Trial
 
 
@@ -157,7 +157,10 @@ class InProcessPool:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in NO_SPACE_LEFT:
                 raise
-            traceback.print_exc()
+            if isinstance(error, UserCodeError):
+                print(f"{error.trace}{sentence(error)}", file=sys.stderr)
+            else:
+                traceback.print_exc()
             return 1
 
     def _after_round(self) -> bool:
