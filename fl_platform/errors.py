@@ -22,6 +22,12 @@ class DiskFull(UserError):
     exit_code = 4
 
 
+class OutOfMemory(Exception):
+    """The memory of a device did not suffice for a run: it has crashed."""
+
+    exit_code = 1
+
+
 class UserCodeError(Exception):
     """Code that is not the platform's failed in a round: the run has crashed. ``trace`` is that code's traceback."""
 

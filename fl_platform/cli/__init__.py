@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 
 from fl_platform.cli.parser import COMMANDS, Parser
-from fl_platform.errors import NO_SPACE_LEFT, DiskFull, UserCodeError, UserError, did_you_mean, sentence
+from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeError, UserError, did_you_mean, sentence
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,6 +35,9 @@ def exit_code(command: Callable[[list[str]], int], args: list[str]) -> int:
         return error.exit_code
     except UserCodeError as error:
         print(f"{error.trace}fl_platform: {sentence(error)}", file=sys.stderr)
+        return error.exit_code
+    except OutOfMemory as error:
+        print(f"fl_platform: {sentence(error)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("fl_platform: interrupted", file=sys.stderr)

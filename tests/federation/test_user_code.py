@@ -93,6 +93,10 @@ def test_a_failing_hook_is_named_and_the_checkpoint_stays(fault: str, plugin: Pa
     record = read_directory(run.parent)
     assert record.status is RunStatus.CRASHED
     assert record.history.num_rows == 1
+    assert record.summary["crash_cause"] == "user_code"
+    assert main(["why", run.parent.name, "--dir", str(tmp_path)]) == 0
+    explained = capsys.readouterr().out
+    assert f"run {run.parent.name} crashed: code of yours failed (plugin, model or callback); 1 of 3" in explained
 
 
 def test_nan_from_a_hook_is_a_diverged_run(plugin: Path, tmp_path: Path) -> None:
@@ -100,9 +104,12 @@ def test_nan_from_a_hook_is_a_diverged_run(plugin: Path, tmp_path: Path) -> None
     assert main(["run", *KEYS, "algorithm.name=failing", f"output.dir={tmp_path}"]) == 3
 
 
-def test_a_sweep_goes_on_with_the_other_trials(plugin: Path, tmp_path: Path) -> None:
+def test_a_sweep_goes_on_with_the_other_trials(plugin: Path, tmp_path: Path, capsys) -> None:
     write(plugin, local="raise RuntimeError('no idea')")
     sweep = quick_sweep(tmp_path, {"algorithm.name": {"values": ["failing", "fedavg"]}}, *KEYS)
     status = launch_here(sweep, retries=0)
     assert (status.counts[TrialState.FAILED], status.counts[TrialState.FINISHED]) == (1, 1)
     assert "your code failed in local_direction" in status.failed[0].data["message"]
+    capsys.readouterr()
+    assert main(["why", status.failed[0].run_id or "", "--dir", str(tmp_path / "runs"), "--lines", "3"]) == 0
+    assert "RuntimeError: no idea" in capsys.readouterr().out
