@@ -22,6 +22,22 @@ class DiskFull(UserError):
     exit_code = 4
 
 
+class OutOfMemory(Exception):
+    """The memory of a device did not suffice for a run: it has crashed."""
+
+    exit_code = 1
+
+
+class UserCodeError(Exception):
+    """Code that is not the platform's failed in a round: the run has crashed. ``trace`` is that code's traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, trace: str) -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
 def cannot_write(place: str, error: OSError, hint: str = "") -> UserError:
     """Build the error for something that cannot be written.
 

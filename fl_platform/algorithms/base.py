@@ -285,6 +285,27 @@ class Algorithm(L.Callback):
                 setattr(self, name, saved.to(current.device) if isinstance(current, Tensor) else saved)
 
 
+class HookResultError(TypeError):
+    """A hook of an algorithm returned something else than it has to."""
+
+    def __init__(self, algorithm: Algorithm, hook: str, found: str, expected: str) -> None:
+        super().__init__(f"{type(algorithm).__name__}.{hook} returned {found}; it must return {expected}")
+        self.algorithm, self.hook = algorithm, hook
+
+
+def check_returned(algorithm: Algorithm, hook: str, value: Any, like: Tensor) -> None:
+    """Raise HookResultError unless a hook returned a tensor of the shape, type and device of ``like``."""
+    if not isinstance(value, Tensor):
+        raise HookResultError(algorithm, hook, f"a {type(value).__name__}", described(like))
+    if value.shape != like.shape or value.dtype != like.dtype or value.device != like.device:
+        raise HookResultError(algorithm, hook, described(value), described(like))
+
+
+def described(tensor: Tensor) -> str:
+    """Shape, type and device of a tensor, for a message."""
+    return f"a tensor of shape {tuple(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
+
+
 _DEFAULT_HOOKS = {hook: vars(Algorithm)[hook] for hook in ("local_loss", "local_direction", "evaluated_params")}
 
 

@@ -3,7 +3,8 @@
 Exit codes of every command:
 
 - 0: done.
-- 1: something that was asked for failed: a trial of a sweep, a check of ``doctor``; or the reader of a pipe left.
+- 1: something that was asked for failed: a trial of a sweep, a check of ``doctor``, the user's own code in a round; or
+  the reader of a pipe left.
 - 2: bad input, or a place that cannot be read or written; one sentence on stderr says what to change.
 - 3: the run diverged.
 - 4: no space left on the disk; the same command goes on once there is space. A sweep stops on it instead of
@@ -18,7 +19,7 @@ from collections.abc import Callable
 
 import fl_platform
 from fl_platform.cli.parser import COMMANDS, Parser
-from fl_platform.errors import NO_SPACE_LEFT, DiskFull, UserError, did_you_mean, sentence
+from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeError, UserError, did_you_mean, sentence
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,6 +32,12 @@ def exit_code(command: Callable[[list[str]], int], args: list[str]) -> int:
     try:
         return command(args)
     except UserError as error:
+        print(f"fl_platform: {sentence(error)}", file=sys.stderr)
+        return error.exit_code
+    except UserCodeError as error:
+        print(f"{error.trace}fl_platform: {sentence(error)}", file=sys.stderr)
+        return error.exit_code
+    except OutOfMemory as error:
         print(f"fl_platform: {sentence(error)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:

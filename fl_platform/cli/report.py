@@ -9,7 +9,7 @@ import yaml
 
 from fl_platform.cli.parser import Parser
 from fl_platform.config.yaml_limits import check_size
-from fl_platform.errors import UserError, visible
+from fl_platform.errors import UserError, sentence, visible
 from fl_platform.paper.packaged import packaged
 from fl_platform.reporting import pivot, render
 from fl_platform.reporting.report import ARCHIVE, FILE, OWN_REPORTS, build, list_reports, read_report
@@ -83,6 +83,8 @@ def _print_pivot(options: argparse.Namespace) -> int:
     runs = select(load(options.source), _conditions(options.where))
     table = pivot.pivot_table(runs, _keys("--rows", options.rows), _keys("--columns", options.columns), options.value)
     sys.stdout.write(render.render(table, options.format))
+    for warning in runs.warnings:
+        print(sentence(warning), file=sys.stderr)
     return 0
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, has_default
+from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, check_returned, has_default
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.engines.ranks import Ranks
@@ -253,6 +253,7 @@ class LocalTraining:
                 record=records.record,
             )
             direction = self.algorithm.local_direction(step)
+            check_returned(self.algorithm, "local_direction", direction, gradient)
             following = torch.sub(params, direction, alpha=self.local_lr, out=self.empty("params", work))
             previous, params = params, following
             losses.append(loss)
@@ -271,6 +272,7 @@ class LocalTraining:
             round_gradient=lambda at: self._round_gradient(work, at),
         )
         for name, stack in self.algorithm.finish_local(run).items():
+            check_returned(self.algorithm, "finish_local", stack, result.outcome[name][rows])
             result.outcome[name][rows] = stack
 
     def empty(self, name: str, work: LocalWork) -> Stack:

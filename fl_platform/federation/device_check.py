@@ -112,12 +112,12 @@ def examine_device(device: str, algorithms: list[str] | None = None) -> DeviceRe
     return DeviceReport(device, title, torch.__version__, agreements, timings)
 
 
-def trained(*words: str) -> FederatedModule:
+def trained(*arguments: str) -> FederatedModule:
     """The module of a small federation after its rounds; the size of a memory is dropped where there is none."""
-    spec = resolve(compose([*SMALL, *words]), drop_unused=True)
+    spec = resolve(compose([*SMALL, *arguments]), drop_unused=True)
     algorithm = make_algorithm(spec.config)
     module = build(spec.config, algorithm)
-    attach(make_trainer(spec), None, [algorithm]).fit(module)
+    attach(make_trainer(spec), [], [algorithm]).fit(module)
     return module
 
 

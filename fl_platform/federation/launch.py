@@ -23,15 +23,16 @@ from fl_platform.algorithms.base import Algorithm
 from fl_platform.config.resolve import RunSpec, all_options
 from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.engines.ranks import Ranks
-from fl_platform.errors import UserError, did_you_mean
+from fl_platform.errors import OutOfMemory, UserError, did_you_mean
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint, drop_checkpoints, take_best
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.federation.result import Result
+from fl_platform.federation.user_code import explain
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory, check_writable, rounds_file
-from fl_platform.runs.liveness import at_work
+from fl_platform.runs.liveness import at_work, cause_of
 from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import writing
 from fl_platform.tracking.identity import describe
@@ -127,12 +128,30 @@ def fit(
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
         summary = summarise(module, spec.run_id)
         Ranks.leave()
+    except Exception as error:
+        failure = translated(error, trainer.current_epoch + 1)
+        summary[metrics.CRASH_CAUSE] = cause_of(failure).value
+        if failure is error:
+            raise
+        raise failure from error
     except SystemExit:  # how Lightning ends a run on the second Ctrl-C
         raise KeyboardInterrupt from None
     finally:
         if logger is not None:
             tracked = close_logger(logger, summary, RunStatus(summary[metrics.STATUS]).exit_code)
     return summary, tracked
+
+
+def translated(error: Exception, round: int) -> Exception:
+    """What ended a run, as an error whose type says why: code of the user's, or memory; else the error itself."""
+    if isinstance(error, UserError | OSError):
+        return error
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return OutOfMemory(
+            f"round {round}: out of memory: {' '.join(str(error).split())}; a smaller batch_size or cohort_chunk "
+            "needs less, and --continue goes on from the newest checkpoint"
+        )
+    return explain(error, round) or error
 
 
 def is_first_rank() -> bool:

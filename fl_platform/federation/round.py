@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, Start, Updates
+from fl_platform.algorithms.base import Algorithm, Start, Updates, check_returned
 from fl_platform.config.schema import Config
 from fl_platform.data.streams import BatchStreams
 from fl_platform.engines.cohort import TrainingPool, train_cohort
@@ -190,6 +190,7 @@ def update_figures(updates: Updates, result: LocalResult) -> dict[str, Any]:
 def server_step(server: Server, model: Model, updates: Updates, result: LocalResult) -> Model:
     """x_{t+1} = x_t - server_lr * direction; running statistics are averaged unless they stay on the server."""
     direction = server.algorithm.server_direction(updates)
+    check_returned(server.algorithm, "server_direction", direction, model.params)
     params = torch.sub(model.params, direction, alpha=server.config.server_lr)
     buffers = model.buffers if server.config.buffers == "server" else updates.average(result.buffers)
     return Model(params, buffers)

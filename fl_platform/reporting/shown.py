@@ -19,7 +19,7 @@ from fl_platform.reporting.measures import scenario_of
 from fl_platform.reporting.statistics import Numbers
 from fl_platform.reporting.styles import method_of
 from fl_platform.runs import metrics
-from fl_platform.runs.record import RunRecord
+from fl_platform.runs.record import RunRecord, readable
 
 OWN_COLUMNS = frozenset(
     {"seed", "algorithm.name", "data.name", "data.partition", "data.dirichlet_omega", "cohort_size", "num_rounds"}
@@ -80,6 +80,8 @@ class ShownRun:
 
 
 def shown(log: RunRecord, updated: float = 0.0) -> ShownRun:
+    """The run as the browser gets it; one that cannot be read is shown as crashed, with a warning."""
+    log = readable(log)
     config = {name: visible_once(text_of(value)) for name, value in flatten(log.config)}
     return ShownRun(log, config, config.get("algorithm.name", "unknown"), scenario_text(log), updated)
 

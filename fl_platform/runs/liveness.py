@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fl_platform.errors import UserError
-from fl_platform.runs.status import RunStatus
+from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeError, UserError
+from fl_platform.runs.status import CrashCause, RunStatus
 
 FILE = "process.json"
 _QUIET_LOG_SECONDS = 900.0  # a log without an exit record that was written this recently may still be running
@@ -35,7 +35,10 @@ def at_work(attempt: Path) -> Iterator[None]:
             yield
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk; without the note the run counts as crashed as well
-                _write(handle, earlier if isinstance(error, UserError) else RunStatus.CRASHED)
+                if isinstance(error, UserError) and not isinstance(error, DiskFull):
+                    _write(handle, earlier)
+                else:
+                    _write(handle, RunStatus.CRASHED, cause_of(error))
             raise
     finally:
         os.close(handle)
@@ -62,8 +65,25 @@ def _take(handle: int) -> bool:
     return False
 
 
-def _write(handle: int, end: RunStatus | None) -> None:
+def cause_of(error: BaseException) -> CrashCause:
+    """Why a run that ended by this exception has crashed."""
+    if isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno in NO_SPACE_LEFT):
+        return CrashCause.DISK_FULL
+    if isinstance(error, MemoryError | OutOfMemory):
+        return CrashCause.OUT_OF_MEMORY
+    return CrashCause.USER_CODE if isinstance(error, UserCodeError) else CrashCause.ERROR
+
+
+def crash_cause(attempt: Path) -> CrashCause:
+    """Why the process of a crashed attempt ended: as it recorded, else killed, or lost on another host."""
+    recorded = CrashCause.parse(holder(attempt).get("cause"))
+    return recorded or (CrashCause.LOST if is_alive(attempt) is None else CrashCause.KILLED)
+
+
+def _write(handle: int, end: RunStatus | None, cause: CrashCause | None = None) -> None:
     values = {"host": socket.gethostname(), "pid": os.getpid(), **({"status": end.value} if end else {})}
+    if cause is not None:
+        values["cause"] = cause.value
     content = json.dumps(values).encode()
     os.pwrite(handle, content, 0)
     os.ftruncate(handle, len(content))

@@ -34,7 +34,8 @@ MEMORY_HITS = "memory/hits"
 MEMORY_MEAN_AGE = "memory/mean_age"
 MEMORY_MAX_AGE = "memory/max_age"
 
-STATUS = "status"  # running | finished | diverged | interrupted
+STATUS = "status"  # see RunStatus
+CRASH_CAUSE = "crash_cause"  # of a crashed run; see CrashCause
 DIVERGED_ROUND = "diverged_round"
 FINGERPRINT = "fingerprint"
 ROUNDS = "rounds"

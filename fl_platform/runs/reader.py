@@ -90,11 +90,16 @@ class RunReader:
             exit_code=exit_code,
             status=status,
             config=self._config if provenance is None else {**self._config, PROVENANCE: provenance},
-            summary={**self._rows.latest, **self._result},
+            summary={**self._rows.latest, **self._result, **self._crash_cause(status)},
             history=one_row_per_round(self._rows.table()),
             warnings=tuple(self._warnings()),
         )
         return self._record
+
+    def _crash_cause(self, status: RunStatus) -> dict[str, Any]:
+        """The summary key of a crashed run that says why, where its newest attempt tells."""
+        attempt = self._files.newest_attempt() if status is RunStatus.CRASHED else None
+        return {metrics.CRASH_CAUSE: liveness.crash_cause(attempt).value} if attempt else {}
 
     def _warnings(self) -> Iterator[str]:
         if not self._config:

@@ -1,7 +1,9 @@
 """The record of one run, whatever it was read from, and several records of one run made into one."""
 
 import dataclasses
+import functools
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fl_platform.config.migrate import upgraded
+from fl_platform.config.schema import flatten, known_keys
 from fl_platform.runs import metrics
 from fl_platform.runs.status import RunStatus
 
@@ -68,6 +71,42 @@ def from_values(values: dict[str, Any], history: pa.Table) -> RunRecord:
     status = RunStatus(values["status"]) if values["status"] else None
     config = upgraded(values["config"])
     return RunRecord(**{**values, **texts, "status": status, "config": config}, history=history)
+
+
+_LARGEST = 2**63
+_WHOLE_OR_REAL = (int, float, int | None, float | None)
+
+
+def readable(record: RunRecord) -> RunRecord:
+    """The record itself, or one of a crashed run without configuration where that holds what no run can have.
+
+    Logs and archives from elsewhere may hold anything: an option that is a number must be a finite number. What is
+    wrong is added to the warnings. A start that is not finite counts as unknown.
+    """
+    if not math.isfinite(record.started):
+        record = dataclasses.replace(record, started=0.0)
+    numeric = _numeric_keys()
+    wrong = [
+        f"{name}={value!r}"
+        for name, value in flatten(record.config)
+        if name in numeric and value is not None and not _is_finite_number(value)
+    ]
+    if not wrong:
+        return record
+    text = f"{record.source or record.run_id}: {wrong[0][:100]} is not a number; the run cannot be read"
+    status = RunStatus.CRASHED
+    return dataclasses.replace(
+        record, config={}, status=status, exit_code=status.exit_code, warnings=(*record.warnings, text)
+    )
+
+
+@functools.cache
+def _numeric_keys() -> frozenset[str]:
+    return frozenset(key for key, field in known_keys().items() if field.type in _WHOLE_OR_REAL)
+
+
+def _is_finite_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
 
 
 def own_id(record: RunRecord) -> str:

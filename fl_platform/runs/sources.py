@@ -9,7 +9,7 @@ from fl_platform.errors import UserError
 from fl_platform.runs import archive, wandb_logs
 from fl_platform.runs.directory import ATTEMPTS, RunDirectory
 from fl_platform.runs.reader import read_directory
-from fl_platform.runs.record import RunRecord, merge, own_id
+from fl_platform.runs.record import RunRecord, merge, own_id, readable
 
 LEDGER = "ledger.sqlite"
 """The file that makes a directory that of a sweep."""
@@ -121,7 +121,7 @@ def read(sources: "Iterable[str | os.PathLike[str]]", cache_dir: Path | None = N
         for path in paths
     ]
     records += merge(record for record in imported if own_id(record) not in directories)
-    return sorted(records, key=lambda record: record.run_id)
+    return sorted(map(readable, records), key=lambda record: record.run_id)
 
 
 def _read_file(path: Path, cache_dir: Path | None) -> list[RunRecord]:

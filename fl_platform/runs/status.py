@@ -36,5 +36,21 @@ class RunStatus(StrEnum):
         return next((status for status in cls if status == value), None)
 
 
+class CrashCause(StrEnum):
+    """Why a run has crashed; the values are those of `process.json` and of summaries, under ``crash_cause``."""
+
+    ERROR = "error"
+    USER_CODE = "user_code"  # a plugin, model or callback of the user's
+    OUT_OF_MEMORY = "out_of_memory"
+    DISK_FULL = "disk_full"
+    KILLED = "killed"  # its process ended without a word
+    LOST = "lost"  # on another host, and silent for long
+
+    @classmethod
+    def parse(cls, value: object) -> "CrashCause | None":
+        """The cause that a file names, or None where it names none."""
+        return next((cause for cause in cls if cause == value), None)
+
+
 ENDED = (RunStatus.FINISHED, RunStatus.DIVERGED)
 _EXIT_CODES = {RunStatus.FINISHED: 0, RunStatus.CRASHED: 1, RunStatus.DIVERGED: 3, RunStatus.INTERRUPTED: 130}

@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
-from fl_platform.errors import NO_SPACE_LEFT, DiskFull, UserError
+from fl_platform.errors import NO_SPACE_LEFT, DiskFull, UserCodeError, UserError, sentence
 from fl_platform.sweeps.trials import Trial
 
 
@@ -25,8 +25,12 @@ class Pool(Protocol):
     def start(self, trial: Trial, variables: dict[str, str]) -> int:
         """Begin a trial; returns the id of its process, 0 where it has none on this machine."""
 
-    def ended(self) -> dict[int, int]:
-        """Trial number -> exit code, of those that ended since the last call; negative is a signal."""
+    def ended(self) -> Mapping[int, int | None]:
+        """Trial number -> exit code, of those that ended since the last call.
+
+        Negative is a signal; None is a trial that was lost with the machine it ran on, or before it began. Raises
+        UserError where no trial can be started any more.
+        """
 
     def stop(self, number: int) -> None:
         """Ask a trial to finish its round, save and end."""
@@ -153,7 +157,10 @@ class InProcessPool:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in NO_SPACE_LEFT:
                 raise
-            traceback.print_exc()
+            if isinstance(error, UserCodeError):
+                print(f"{error.trace}{sentence(error)}", file=sys.stderr)
+            else:
+                traceback.print_exc()
             return 1
 
     def _after_round(self) -> bool:

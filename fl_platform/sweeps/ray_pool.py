@@ -12,8 +12,8 @@ from fl_platform.errors import UserError
 from fl_platform.sweeps.pools import start_process
 from fl_platform.sweeps.trials import Trial
 
-LOST = -int(signal.SIGKILL)
-"""Exit code of a trial whose node or Ray process is gone."""
+KILLED = -int(signal.SIGKILL)
+"""Exit code of a trial whose Ray process was killed, as for its memory."""
 
 
 class RayPool:
@@ -58,15 +58,28 @@ class RayPool:
         self._refs[ref] = trial.number
         return 0
 
-    def ended(self) -> dict[int, int]:
-        ready, _ = self._ray.wait(list(self._refs), num_returns=len(self._refs), timeout=0) if self._refs else ([], [])
-        return {self._refs.pop(ref): self._exit_code(ref) for ref in ready}
+    def ended(self) -> dict[int, int | None]:
+        refs = list(self._refs)
+        ready = self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else []
+        codes = {ref: self._exit_code(ref) for ref in ready}  # before any is taken for ended
+        return {self._refs.pop(ref): code for ref, code in codes.items()}
 
-    def _exit_code(self, ref: Any) -> int:
+    def _exit_code(self, ref: Any) -> int | None:
+        errors = self._ray.exceptions
         try:
             return int(self._ray.get(ref))
-        except self._ray.exceptions.RayError:  # the node, its Ray or the task's process is gone
-            return LOST
+        except (errors.LocalRayletDiedError, errors.RaySystemError) as error:
+            self._refs.clear()
+            raise UserError(
+                "the Ray process of this machine is gone: no trial can be started; those that ran are not failed, "
+                "and the same command goes on once Ray is there again"
+            ) from error
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError):
+            return KILLED
+        except errors.RayTaskError:  # the command could not be started
+            return 1
+        except errors.RayError:  # the node or its part of Ray is gone
+            return None
 
     def stop(self, number: int) -> None:
         self._stop_requests.stop.remote(number)

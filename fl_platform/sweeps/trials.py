@@ -135,13 +135,18 @@ class Outcome:
     is_disk_full: bool = False
 
 
-def judge(trial: Trial, exit_code: int, last_row: dict[str, Any], *, asked_to_stop: TrialState | None) -> Outcome:
+def judge(
+    trial: Trial, exit_code: int | None, last_row: dict[str, Any], *, asked_to_stop: TrialState | None
+) -> Outcome:
     """Return the outcome of a trial from its exit code and ``result.json``.
 
+    ``exit_code`` is None for a trial that was lost with its machine, which is no failure of the trial.
     ``asked_to_stop`` is the state of a trial that was asked to stop, else None.
     """
     result = trial.files.result()
     summary = {**scalars(last_row), **(result or {})}
+    if exit_code is None:
+        exit_code = RunStatus.INTERRUPTED.exit_code
     ending = RunStatus.of_exit_code(exit_code)
     if ending.has_ended and result and result.get(metrics.STATUS) == ending:
         return Outcome(TrialState(ending), summary)

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,36 @@ def test_a_trial_of_a_lost_node_goes_on_elsewhere(tmp_path: Path) -> None:
     entries = entries_of(sweep)
     assert status.counts["finished"] == 2
     assert sorted(entry.attempt for entry in entries) == [1, 2]
-    assert [entry.failures for entry in entries if entry.attempt == 2] == [1]
+    assert [entry.failures for entry in entries] == [0, 0]  # losing a node is no failure of the trial
     for entry in entries:
         assert entry.summary[metrics.ROUNDS] == 200
         assert len(list((sweep.output / (entry.run_id or "-") / "attempts").iterdir())) == 1  # continued, not restarted
+
+
+def test_losing_the_launchers_own_node_fails_no_trial(tmp_path: Path) -> None:
+    """The trials that ran and those that never began stay open, and the launcher says what is gone."""
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1, 2]}}, "num_rounds=2000")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        with Ledger(sweep.directory) as ledger:
+            ledger.launch([])
+            pool = ray_pool.RayPool(cluster.address, 1.0, 0.0, 2)
+
+            def lose_the_node() -> None:
+                while not any(rounds_of(sweep).values()):
+                    time.sleep(0.1)
+                cluster.head_node.kill_raylet(check_alive=False)
+
+            killer = threading.Thread(target=lose_the_node)
+            killer.start()
+            with pytest.raises(UserError, match="the Ray process of this machine is gone"):
+                Launcher(sweep, sweep.directory, ledger, pool, Display(), retries=0, cap=None).run()
+            killer.join()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert {entry.failures for entry in entries_of(sweep)} == {0}
+    assert {entry.state.value for entry in entries_of(sweep)} <= {"proposed", "interrupted"}
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
