@@ -20,7 +20,7 @@ from tests.torture.hostile import Tally, check_sentence, explore, texts
 SMALL = (
     *("plugins=[]", "data.name=digits", "num_workers=4", "cohort_size=2", "num_rounds=1", "local_steps=1"),
     *("batch_size=8", "model.name=mlp", "model.width=null", "threads=1", "tracking.mode=disabled"),
-    *("output.dir=runs", "algorithm.qp.solver=exact", "trainer={enable_progress_bar: false}"),
+    *("output.dir=runs", "trainer={enable_progress_bar: false}"),
 )
 """Last, so that whatever came before them costs little."""
 
