@@ -73,7 +73,7 @@ def from_values(values: dict[str, Any], history: pa.Table) -> RunRecord:
     return RunRecord(**{**values, **texts, "status": status, "config": config}, history=history)
 
 
-_LARGEST = 2**63
+_LARGEST = 2**63  # of whole numbers: columns of a frame hold no larger ones
 _WHOLE_OR_REAL = (int, float, int | None, float | None)
 
 
@@ -106,7 +106,9 @@ def _numeric_keys() -> frozenset[str]:
 
 
 def _is_finite_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST
 
 
 def own_id(record: RunRecord) -> str:

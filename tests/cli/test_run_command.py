@@ -77,7 +77,9 @@ def test_keys_may_come_as_the_agent_writes_them_and_from_files(capsys, tmp_path)
 def test_skip_finished_returns_the_stored_result_without_running(capsys, tmp_path):
     line = in_process(capsys, tmp_path)
     stored = tmp_path / line["run"] / "result.json"
-    stored.write_text(stored.read_text().replace(line["fingerprint"], "0" * 64))
+    values = json.loads(stored.read_text()) | {"fingerprint": "0" * 64}
+    del values["checksum"]  # as in results of earlier versions
+    stored.write_text(json.dumps(values))
     code, again, err = run(
         capsys, *SMALL, f"output.dir={tmp_path}", "--skip-finished", "--json", str(tmp_path / "s.json")
     )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fl_platform.config.schema import known_keys
 from fl_platform.reporting.report import FIGURES, TABLES
 from fl_platform.sweeps.definition import read_sweep
+from fl_platform.sweeps.ledger import Ledger
 from tests.sweeps.small_sweeps import COMMAND, write_sweep
 from tests.synthetic_logs import make_log, write_wandb_file
 from tests.torture.hostile import Outcome, Tally, damaged, damaged_text, explore, judge, values
@@ -198,6 +199,8 @@ def test_hostile_parameters(here: Path, scale: Scale, record_property: Note) -> 
 def test_damaged_sweep_directories(name: str, here: Path, scale: Scale, record_property: Note) -> None:
     sweep = read_sweep(write_sweep(here / "s.yaml", {"seed": {"values": [0, 1]}}), ["num_rounds=3"])
     sweep.write_copy(here / "d")
+    with Ledger(here / "d") as ledger:
+        ledger.propose([{"seed": 0}, {"seed": 1}])
     tally = Tally()
     assert tally.judge("sweep", "status", "d").code == 0
     sound = (here / "d" / name).read_bytes()
