@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import wandb
 from lightning.pytorch.loggers import WandbLogger
 from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
 
+import wandb
 from fl_platform.config.resolve import RunSpec
 from fl_platform.errors import UserError
 from fl_platform.runs import metrics, wandb_logs
