@@ -87,7 +87,9 @@ def set_aside(directory: Path, wandb_id: str) -> None:
     """
     for path in directory.glob(f"{OFFLINE}*-{wandb_id}"):
         if not any(_is_written(log) for log in path.glob("*.wandb")):
-            path.rename(path.with_name(f"{EARLIER}{path.name}"))
+            names = (f"{EARLIER}{path.name}", *(f"{EARLIER}{number}-{path.name}" for number in range(2, 1000)))
+            free = next(place for name in names if not (place := path.with_name(name)).exists())
+            path.rename(free)  # W&B's names are of the second a run started in: two may be equal
 
 
 def _is_written(log: Path) -> bool:
