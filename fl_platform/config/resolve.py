@@ -53,6 +53,14 @@ class RunSpec:
         return f"{self.algorithm} on {self.config.data.name}"
 
     @property
+    def group(self) -> str:
+        """Return what W&B calls the runs that differ in their seed only, such as ``gradma mnist w0.1 S10 · 3f2a``."""
+        data = self.config.data
+        skew = {"dirichlet": f"w{data.dirichlet_omega:g}", "shards": f"shards{data.shards_per_worker}"}
+        parts = [self.algorithm, data.name, skew.get(data.partition, data.partition), f"S{self.config.cohort_size}"]
+        return f"{' '.join(parts)[:100]} · {self.group_id[:4]}"
+
+    @property
     def name(self) -> str:
         """Return what W&B calls the run."""
         return f"{self.algorithm}-{self.config.data.name}-seed{self.config.seed}-{self.run_id}"

@@ -79,8 +79,11 @@ class TrackingConfig:
     mode: str = option("offline", "Weights & Biases mode", choices=("offline", "online", "disabled"), identity=False)
     project: str = option("fl_platform", "W&B project", identity=False)
     entity: str | None = option(None, "W&B entity", identity=False)
-    group: str | None = option(None, "W&B group; null: the configuration without its seed", identity=False)
+    group: str | None = option(
+        None, "W&B group; null: method, data, skew, cohort and a hash of all but the seed", identity=False
+    )
     tags: list[str] = option([], "W&B tags", identity=False)
+    alert: bool = option(False, "send a W&B alert when a run diverges", identity=False)
     also: list[str] = option(
         [], "loggers beside W&B; each needs its package", choices=("csv", "tensorboard", "mlflow"), identity=False
     )

@@ -83,7 +83,8 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
     check_writable(files.output, f"output.dir={files.output}")
     algorithm = make_algorithm(config)
     module = build(config, algorithm)
-    callbacks: list[L.Callback] = [algorithm, GracefulStop(should_stop), *own_callbacks]
+    stop = GracefulStop(should_stop)
+    callbacks: list[L.Callback] = [algorithm, stop, *own_callbacks]
     others: list[Logger] = []
     attempt, logger = files.attempts, None  # other ranks than the first write nothing
     goes_on = checkpoint is not None and checkpoint.resolve().is_relative_to(files.attempts.resolve())
@@ -95,8 +96,10 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
                 held.enter_context(at_work(attempt))
             about = describe(spec)
             logger = open_logger(spec, about)
-            if logger is not None and logger.experiment.url:
-                say(f"W&B run: {logger.experiment.url}")
+            if logger is not None:
+                stop.on_terminate = logger.experiment.mark_preempting  # an online sweep starts the run again
+                if logger.experiment.url:
+                    say(f"W&B run: {logger.experiment.url}")
             if not goes_on:
                 attempt = files.start_attempt()
                 held.enter_context(at_work(attempt))
@@ -138,7 +141,7 @@ def fit(
         raise KeyboardInterrupt from None
     finally:
         if logger is not None:
-            tracked = close_logger(logger, summary, RunStatus(summary[metrics.STATUS]).exit_code)
+            tracked = close_logger(logger, summary, alert=spec.config.tracking.alert)
     return summary, tracked
 
 

@@ -82,11 +82,14 @@ class RoundProgress(ProgressBar):
 class GracefulStop(L.Callback):
     """The first Ctrl-C (or SIGTERM) ends the run after this round, with a checkpoint; the second ends it at once.
 
-    ``should_stop`` is asked after every round and ends the run in the same way.
+    ``should_stop`` is asked after every round and ends the run in the same way. ``on_terminate`` is called after the
+    round if the signal was SIGTERM, by which schedulers take a machine away.
     """
 
+    on_terminate: Callable[[], None] | None = None
+
     def __init__(self, should_stop: Callable[[], bool] | None = None) -> None:
-        self.requested = False
+        self.requested = self._is_terminated = False
         self._should_stop = should_stop
         self._previous: dict[int, Any] = {}
 
@@ -100,6 +103,7 @@ class GracefulStop(L.Callback):
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+        self._is_terminated = number == signal.SIGTERM
         print("\nfinishing this round and saving; once more stops at once", file=sys.stderr, flush=True)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -108,6 +112,8 @@ class GracefulStop(L.Callback):
         # ranks must stop after the same round, whichever of them got the signal
         if trainer.strategy.reduce_boolean_decision(self.requested, all=False):
             self.requested = trainer.should_stop = True
+            if self._is_terminated and self.on_terminate is not None:
+                self.on_terminate()
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._restore()

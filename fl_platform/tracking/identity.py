@@ -25,7 +25,7 @@ def describe(spec: RunSpec) -> RunRecord:
         entity=tracking.entity or "",
         project=tracking.project,
         name=spec.name,
-        group=tracking.group or spec.group_id,
+        group=tracking.group or spec.group,
         sweep=os.environ.get("WANDB_SWEEP_ID", ""),
         tags=(spec.algorithm, config.data.name, *tracking.tags),
         host=socket.gethostname(),

@@ -16,8 +16,12 @@ from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
 from fl_platform.config.resolve import RunSpec
 from fl_platform.errors import UserError
 from fl_platform.runs import metrics, wandb_logs
-from fl_platform.runs.record import RunRecord
+from fl_platform.runs.record import RunRecord, one_row_per_round
+from fl_platform.runs.status import RunStatus
 
+OFFLINE = "offline-run-"
+EARLIER = "earlier-"
+"""What is put before the name of an offline log whose rounds a newer one holds as well."""
 MOST_SECONDS_TO_WRITE = 10.0
 NO_ROOM = 1 << 16  # bytes: on a full disk the end is never written
 
@@ -41,6 +45,8 @@ def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
     spec.output.mkdir(parents=True, exist_ok=True)
     offline = tracking.mode == "offline"
     wandb_id = os.environ.get("WANDB_RUN_ID", about.run_id)
+    if offline:
+        set_aside(spec.output / "wandb", wandb_id)
     try:
         # not by WandbLogger, which passes a setting that wandb warns of and makes trainer/global_step the x axis
         run = wandb.init(
@@ -73,20 +79,57 @@ def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
     return WandbLogger(experiment=run, save_dir=spec.output)
 
 
+def set_aside(directory: Path, wandb_id: str) -> None:
+    """Rename the offline logs of earlier starts of a run, unless a process writes them.
+
+    The new log holds the rounds of those that were not synced once more, so that `wandb sync offline-run-*` sends every
+    round once. What is renamed can still be read, and synced by its name.
+    """
+    for path in directory.glob(f"{OFFLINE}*-{wandb_id}"):
+        if not any(_is_written(log) for log in path.glob("*.wandb")):
+            names = (f"{EARLIER}{path.name}", *(f"{EARLIER}{number}-{path.name}" for number in range(2, 1000)))
+            free = next(place for name in names if not (place := path.with_name(name)).exists())
+            path.rename(free)  # W&B's names are of the second a run started in: two may be equal
+
+
+def _is_written(log: Path) -> bool:
+    try:
+        return wandb_logs.read_with_status(log).status is RunStatus.RUNNING
+    except UserError:  # damaged beyond reading
+        return False
+
+
+def synced_rounds(directory: Path, wandb_id: str) -> int:
+    """The last round in offline logs of a run that were synced: the server has the rounds up to it."""
+    found = [
+        int(round)
+        for log in directory.glob(f"*{OFFLINE}*-{wandb_id}/*.wandb")
+        if log.with_name(f"{log.name}.synced").exists()
+        for round in one_row_per_round(wandb_logs.read(log).history)[metrics.ROUND].to_pylist()
+    ]
+    return max(found, default=0)
+
+
 def logged_in() -> bool:
     """Whether a key is configured; asks no server."""
     return bool(os.environ.get("WANDB_API_KEY") or wandb.login(prompt=False, verify=False))
 
 
 class EarlierRounds(L.Callback):
-    """Logs the rounds before a resume once more: offline, W&B opens a second directory and may have lost rows."""
+    """Logs the rounds before a resume once more, but for those that the server has.
+
+    Offline, W&B opens a second directory and may have lost rows; the first is set aside.
+    """
 
     def __init__(self, logger: WandbLogger) -> None:
         self._run = logger.experiment
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Also where no round is left to train, which on_train_start would miss."""
-        known = self._run.summary.get(metrics.ROUND, 0) if self._run.resumed else 0
+        if self._run.resumed:
+            known = self._run.summary.get(metrics.ROUND, 0)
+        else:
+            known = synced_rounds(Path(self._run.settings.sync_dir).parent, self._run.id)
         for row in pl_module.history:  # type: ignore[union-attr]
             if row[metrics.ROUND] > known:
                 self._run.log(row)
@@ -100,12 +143,15 @@ class Tracked:
     url: str | None = None
 
 
-def close_logger(logger: WandbLogger, summary: dict[str, Any], exit_code: int) -> Tracked:
-    """Write the summary, end the W&B run, and return where it is."""
+def close_logger(logger: WandbLogger, summary: dict[str, Any], *, alert: bool = False) -> Tracked:
+    """Write the summary, end the W&B run, and return where it is; ``alert`` sends an alert if the run diverged."""
     run = logger.experiment
+    status = RunStatus(summary[metrics.STATUS])
     run.summary.update(summary)
+    if alert and status is RunStatus.DIVERGED:
+        run.alert(f"{run.name} diverged", f"in round {summary[metrics.DIVERGED_ROUND]}", "WARN")
     directory, url = Path(run.settings.sync_dir), run.url
-    run.finish(exit_code=exit_code)
+    run.finish(exit_code=status.exit_code)
     wait_until_written(directory)
     return Tracked(directory, url)
 

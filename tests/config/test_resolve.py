@@ -72,6 +72,7 @@ PLACEMENT = {
     "tracking.group": "g",
     "tracking.tags": "[a]",
     "tracking.also": "[csv]",
+    "tracking.alert": "true",
     "checkpoint.every": "7",
     "checkpoint.keep_finished": "false",
     "checkpoint.keep_best": "true",

@@ -133,7 +133,8 @@ def test_a_second_run_in_the_same_process_and_a_thread_equal_the_first(tmp_path)
     thread.start()
     thread.join()
     assert len({one.summary["fingerprint"] for one in results}) == 1
-    assert len({one.wandb_directory for one in results}) == 3
+    assert len(list(tmp_path.glob("wandb/*offline-run-*/*.wandb"))) == 3, "each start has its log"
+    assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 1, "and only the last is there to be synced"
     assert all(len(one.rounds) == 3 for one in results), "also of attempts that were replaced"
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     logs = fl.load_runs(tmp_path / "wandb")

@@ -135,7 +135,7 @@ def test_the_run_is_named_grouped_and_tagged(finished):
     spec, result = finished
     log = log_of(result)
     assert log.run_id == spec.run_id
-    assert log.group == spec.group_id
+    assert log.group == f"gradma digits iid S3 · {spec.group_id[:4]}"
     assert log.name == f"gradma-digits-seed0-{spec.run_id}"
     assert set(log.tags) == {"gradma", "digits", "mine"}
     assert log.project == "fl_platform"
