@@ -27,9 +27,14 @@ Model = tuple[Tensor, Tensor]  # parameters and running statistics, flat
 Objective = Callable[..., Tensor]  # (model, images, labels, start, last) -> loss
 
 
+def plain_network() -> nn.Sequential:
+    """The blocks of PlainNetwork in a Sequential of PyTorch's own, which can be sliced."""
+    return nn.Sequential(*PlainNetwork())
+
+
 def headed_network() -> nn.Sequential:
     """The plain network as MOON's authors would have it: encoder and projection head, classifier."""
-    first, second, _ = PlainNetwork()
+    first, second, _ = plain_network()
     head = [nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 256)]
     return nn.Sequential(first, nn.Sequential(*second, *head), nn.Linear(256, 3))
 
@@ -41,7 +46,7 @@ class World:
         self,
         config: Config,
         sizes: tuple[int, ...] = SIZES,
-        network: Callable[[], nn.Sequential] = PlainNetwork,
+        network: Callable[[], nn.Sequential] = plain_network,
     ) -> None:
         self.config, self.sizes, self.network = config, np.array(sizes), network
         dataset = synthetic_dataset()
@@ -50,7 +55,7 @@ class World:
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         self._partition = Partition(np.arange(offsets[-1]), offsets)
         self._streams = BatchStreams(self._partition, config.batch_size, config.seed)
-        self.start: Model = (make_module(config, sizes).global_params.clone(), statistics(PlainNetwork().double()))
+        self.start: Model = (make_module(config, sizes).global_params.clone(), statistics(plain_network().double()))
 
     def cohorts(self) -> Iterator[list[int]]:
         pool = WorkerPool(self.config.num_workers, self.config.cohort_size, self.config.availability, self.config.seed)
@@ -90,7 +95,7 @@ class World:
         return self.mean({worker: end[1] for worker, end in ends.items()}, cohort)
 
 
-def build(at: Model, network: Callable[[], nn.Sequential] = PlainNetwork) -> nn.Sequential:
+def build(at: Model, network: Callable[[], nn.Sequential] = plain_network) -> nn.Sequential:
     model = network().double()
     vector_to_parameters(at[0].clone(), model.parameters())
     tensors = [value for name, value in model.named_buffers() if "running" in name]

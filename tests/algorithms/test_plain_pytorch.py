@@ -28,7 +28,7 @@ FIELDS = {
 }
 WORDS = ("cohort_size=2", "local_lr=0.3", "num_rounds=7")
 proximal = partial(reference.proximal, 0.3)
-contrastive = partial(reference.contrastive, 2.0, 0.4, reference.PlainNetwork)
+contrastive = partial(reference.contrastive, 2.0, 0.4, reference.plain_network)
 branched = partial(reference.branched, 0.7, 1.3, 2.0)
 REFERENCES = {
     "fedavg": partial(reference.averaging, objective=reference.plain),
@@ -52,7 +52,7 @@ REFERENCES = {
 
 def check(
     name: str, equal_to: Callable[[reference.World], reference.Model], *words: str, sizes: tuple[int, ...] = SIZES,
-    network: Callable[[], nn.Sequential] = reference.PlainNetwork,
+    network: Callable[[], nn.Sequential] = reference.plain_network,
 ) -> None:  # fmt: skip
     fields = [f"algorithm.{field}" for field in FIELDS.get(name, ())]
     done = run(name, *fields, *words, sizes=sizes)

@@ -172,7 +172,7 @@ def test_a_row_has_the_figures_of_the_rounds() -> None:
 def test_a_log_from_elsewhere_may_hold_anything() -> None:
     log = make_log(data__dirichlet_omega="steep", num_rounds="many", algorithm__name=["a"])
     values = row(shown(log))
-    assert (values["scenario"], values["rounds"], values["algorithm"]) == ("unknown", None, "['a']")
+    assert (values["scenario"], values["rounds"], values["algorithm"]) == ("None, unknown, S=0", None, "unknown")
     text_column = make_log(columns={metrics.FORGETTING: ["x"] * 40})
     assert row(shown(text_column))["forgetting"] is None
     assert one_row_per_round(text_column.history).num_rows == 40

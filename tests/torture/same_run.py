@@ -12,6 +12,9 @@ from fl_platform.reporting import pivot, render
 from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from fl_platform.runs.frames import load
 
+OF_ATTEMPT = ("attempt", "checksum")
+"""Keys of a result that name its attempt, or follow from its clock readings."""
+
 
 @dataclass
 class Left:
@@ -41,7 +44,7 @@ def left_by(output: Path) -> Left:
     return Left(
         {name: checkpoint[name] for name in ("epoch", "state_dict", "federated", "callbacks")},
         [timeless(json.loads(line)) for line in (attempt / "rounds.jsonl").read_text().splitlines()],
-        timeless(json.loads(result.read_text())),
+        timeless({name: value for name, value in json.loads(result.read_text()).items() if name not in OF_ATTEMPT}),
         [timeless(row) for row in read],
         render.render(table, "markdown"),
     )

@@ -19,6 +19,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from fl_platform.sweeps.definition import read_sweep
+from fl_platform.sweeps.ledger import Ledger
 from tests.sweeps.small_sweeps import SMALL, write_sweep
 from tests.torture.hostile import call
 from tests.wandb_server import API_KEY, ENTITY, WandbServer
@@ -62,7 +63,7 @@ print(main(["report", "all", "--source", "runs", "--archive", "--html"]))
 print(main(["publish", "me/project", "--source", "runs", "--offline-out", "published"]))
 print(main(["config"]), main(["doctor"]), main(["doctor", "--json"]))
 forget_wandb()
-main(["run", *small, "output.dir=runs", "algorithm.name=broken", "plugins=[broken]"])
+sys.exit(main(["run", *small, "output.dir=runs", "algorithm.name=broken", "plugins=[broken]"]))
 """
 BROKEN = """
 from dataclasses import dataclass
@@ -143,6 +144,7 @@ def test_names_and_values_cannot_leave_the_output_directory(tmp_path: Path, monk
     assert sweep.directory.parent == Path("runs/sweeps")
     assert sweep.directory.name not in (".", "..")
     sweep.write_copy(sweep.directory)
+    Ledger(sweep.directory).close()
     outcome = call("sweep", "status", str(sweep.directory))
     assert outcome.code == 0
     assert "\x1b" not in outcome.out + outcome.err
