@@ -14,38 +14,38 @@ from tests.device.counts import MODELS, README, Row, markdown, measure
 # method, model | kernels per local step | workers, per round: reads, copies | server step: kernels, reads, copies
 # | evaluation: kernels, reads, copies
 BOUNDS = """
-fedavg    mlp       100     0   2    18   2   1    18   1   0
-fedavgm   mlp       100     0   2    20   2   1    18   1   0
-feddyn    mlp       104     0   2    27   2   1    36   2   0
-fedmlb    mlp       208     0   2    18   2   1    18   1   0
-fedmlbm   mlp       208     0   2    20   2   1    18   1   0
-fedprox   mlp       103     0   2    18   2   1    18   1   0
-fedproxm  mlp       103     0   2    20   2   1    18   1   0
-gradma    mlp       380     0   2    51   4   2    18   1   0
-gradma_s  mlp       100     0   2    41   4   2    18   1   0
-gradma_w  mlp       380     0   2    28   2   1    18   1   0
-mifa      mlp       100     0   2    27   2   1    18   1   0
-mifam     mlp       100     0   2    29   2   1    18   1   0
-mimelite  mlp       103     0   3    23   2   1    18   1   0
-moon      mlp       214     0   2    26   2   1    18   1   0
-moonm     mlp       214     0   2    28   2   1    18   1   0
-scaffold  mlp       102     0   2    26   2   1    18   1   0
-fedavg    lenet5    246     0   2    18   2   1    26   1   0
-fedavgm   lenet5    246     0   2    20   2   1    26   1   0
-feddyn    lenet5    250     0   2    27   2   1    52   2   0
-fedmlb    lenet5    739     0   2    18   2   1    26   1   0
-fedmlbm   lenet5    739     0   2    20   2   1    26   1   0
-fedprox   lenet5    249     0   2    18   2   1    26   1   0
-fedproxm  lenet5    249     0   2    20   2   1    26   1   0
-gradma    lenet5    790     0   2    51   4   2    26   1   0
-gradma_s  lenet5    246     0   2    41   4   2    26   1   0
-gradma_w  lenet5    790     0   2    28   2   1    26   1   0
-mifa      lenet5    246     0   2    27   2   1    26   1   0
-mifam     lenet5    246     0   2    29   2   1    26   1   0
-mimelite  lenet5    249     0   3    23   2   1    26   1   0
-moon      lenet5    412     0   2    26   2   1    26   1   0
-moonm     lenet5    412     0   2    28   2   1    26   1   0
-scaffold  lenet5    248     0   2    26   2   1    26   1   0
+fedavg    mlp       100     0   2    18   2   1    24   1   2
+fedavgm   mlp       100     0   2    20   2   1    24   1   2
+feddyn    mlp       104     0   2    27   2   1    42   2   2
+fedmlb    mlp       208     0   2    18   2   1    24   1   2
+fedmlbm   mlp       208     0   2    20   2   1    24   1   2
+fedprox   mlp       103     0   2    18   2   1    24   1   2
+fedproxm  mlp       103     0   2    20   2   1    24   1   2
+gradma    mlp       380     0   2    51   4   2    24   1   2
+gradma_s  mlp       100     0   2    41   4   2    24   1   2
+gradma_w  mlp       380     0   2    28   2   1    24   1   2
+mifa      mlp       100     0   2    27   2   1    24   1   2
+mifam     mlp       100     0   2    29   2   1    24   1   2
+mimelite  mlp       103     0   3    23   2   1    24   1   2
+moon      mlp       214     0   2    26   2   1    24   1   2
+moonm     mlp       214     0   2    28   2   1    24   1   2
+scaffold  mlp       102     0   2    26   2   1    24   1   2
+fedavg    lenet5    246     0   2    18   2   1    32   1   2
+fedavgm   lenet5    246     0   2    20   2   1    32   1   2
+feddyn    lenet5    250     0   2    27   2   1    58   2   2
+fedmlb    lenet5    739     0   2    18   2   1    32   1   2
+fedmlbm   lenet5    739     0   2    20   2   1    32   1   2
+fedprox   lenet5    249     0   2    18   2   1    32   1   2
+fedproxm  lenet5    249     0   2    20   2   1    32   1   2
+gradma    lenet5    790     0   2    51   4   2    32   1   2
+gradma_s  lenet5    246     0   2    41   4   2    32   1   2
+gradma_w  lenet5    790     0   2    28   2   1    32   1   2
+mifa      lenet5    246     0   2    27   2   1    32   1   2
+mifam     lenet5    246     0   2    29   2   1    32   1   2
+mimelite  lenet5    249     0   3    23   2   1    32   1   2
+moon      lenet5    412     0   2    26   2   1    32   1   2
+moonm     lenet5    412     0   2    28   2   1    32   1   2
+scaffold  lenet5    248     0   2    26   2   1    32   1   2
 """
 
 
