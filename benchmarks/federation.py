@@ -26,6 +26,8 @@ from fl_platform.federation.launch import attach, make_trainer, quieten_lightnin
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RowFile
 from fl_platform.models.layers import Pass
+from fl_platform.runs import metrics
+from fl_platform.runs.status import RunStatus
 from fl_platform.tracking.identity import describe
 from fl_platform.tracking.logger import close_logger, open_logger
 
@@ -168,7 +170,7 @@ def logged(spec: RunSpec) -> Iterator[Any]:
         yield logger
     finally:
         if logger is not None:
-            close_logger(logger, {}, 0)
+            close_logger(logger, {metrics.STATUS: RunStatus.FINISHED.value})
 
 
 @contextmanager
