@@ -51,3 +51,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    os._exit(0)  # gloo of this torch now and then aborts a process whose threads end with the interpreter
