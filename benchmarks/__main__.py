@@ -10,7 +10,7 @@ from fl_platform.cli.parser import Parser
 README = Path(__file__).resolve().parent / "README.md"
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="python -m benchmarks",
         description="Measure rounds, projection, memory and scaling on this machine, as ratios within one run.",
@@ -25,7 +25,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a list of {name, value, unit, reach, ok}")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and smaller sizes: about a minute")
     parser.add_argument("--write", action="store_true", help="put the figures into benchmarks/README.md")
-    args = parser.parse_args(words)
+    args = parser.parse_args(arguments)
 
     from benchmarks import machine, suite, table
 

@@ -31,9 +31,14 @@ PANELS = {"worker": "Changes the workers", "server": "Changes the server", "both
 def one_run(name: str, data: str, seed: int, rounds: int) -> list[dict[str, object]]:
     """A row per round: accuracy in percent and the seconds of the round without its evaluation."""
     with tempfile.TemporaryDirectory() as directory:
-        words = [f"algorithm.name={name}", f"data.name={data}", f"seed={seed}", f"num_rounds={rounds}"]
-        words += ["data.dirichlet_omega=0.1", "tracking.mode=disabled", "checkpoint.every=0", f"output.dir={directory}"]
-        launch(resolve(compose([*words, "trainer.enable_progress_bar=false"])))
+        arguments = [f"algorithm.name={name}", f"data.name={data}", f"seed={seed}", f"num_rounds={rounds}"]
+        arguments += [
+            "data.dirichlet_omega=0.1",
+            "tracking.mode=disabled",
+            "checkpoint.every=0",
+            f"output.dir={directory}",
+        ]
+        launch(resolve(compose([*arguments, "trainer.enable_progress_bar=false"])))
         [file] = Path(directory).rglob("rounds.jsonl")
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [

@@ -38,9 +38,11 @@ def noise_images(count: int, shape: tuple[int, int, int], classes: int) -> Image
 
 def seconds_a_round(model: str, engine: str, rounds: int) -> float:
     """The fastest of a few rounds; evaluation is not counted."""
-    shape, classes, words = CASES[model]
+    shape, classes, arguments = CASES[model]
     spec = resolve(
-        compose([f"model.name={model}", f"engine={engine}", f"num_rounds={rounds}", "tracking.mode=disabled", *words])
+        compose(
+            [f"model.name={model}", f"engine={engine}", f"num_rounds={rounds}", "tracking.mode=disabled", *arguments]
+        )
     )
     config = spec.config
     scale = (0.5,) * shape[0]

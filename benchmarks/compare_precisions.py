@@ -11,7 +11,7 @@ from statistics import mean, median
 
 import torch
 
-from benchmarks.federation import w1_words
+from benchmarks.federation import w1_arguments
 from fl_platform.algorithms import base
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
@@ -24,18 +24,18 @@ PRECISIONS = ("float32", "bf16-mixed")
 SEEDS = (0, 1, 2)
 
 
-def trained(words: list[str]) -> FederatedModule:
+def trained(arguments: list[str]) -> FederatedModule:
     """The module of a configuration after its rounds."""
-    spec = resolve(compose([*words, "tracking.mode=disabled", "device=cpu", "trainer.enable_progress_bar=false"]))
+    spec = resolve(compose([*arguments, "tracking.mode=disabled", "device=cpu", "trainer.enable_progress_bar=false"]))
     algorithm = make_algorithm(spec.config)
     module = build(spec.config, algorithm)
     attach(make_trainer(spec), None, [algorithm]).fit(module)
     return module
 
 
-def round_times(words: list[str], rounds: int) -> Iterator[tuple[str, float, float]]:
+def round_times(arguments: list[str], rounds: int) -> Iterator[tuple[str, float, float]]:
     """Yield a part of a round and its median CPU seconds in both precisions, taken in turn after a first round."""
-    modules = [trained([*words, f"precision={precision}", "num_rounds=1"]) for precision in PRECISIONS]
+    modules = [trained([*arguments, f"precision={precision}", "num_rounds=1"]) for precision in PRECISIONS]
     spent: dict[str, list[list[float]]] = {"round": [[], []], "evaluation": [[], []]}
     for number in range(2, 2 + rounds):
         for which, module in enumerate(modules):
@@ -51,9 +51,9 @@ def round_times(words: list[str], rounds: int) -> Iterator[tuple[str, float, flo
         yield name, median(wide), median(narrow)
 
 
-def accuracies(words: list[str], precision: str) -> list[float]:
+def accuracies(arguments: list[str], precision: str) -> list[float]:
     """The final accuracy of every seed."""
-    modules = (trained([*words, f"precision={precision}", f"seed={seed}"]) for seed in SEEDS)
+    modules = (trained([*arguments, f"precision={precision}", f"seed={seed}"]) for seed in SEEDS)
     return [module.evaluate().accuracy for module in modules]
 
 
@@ -62,16 +62,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--accuracy", action="store_true", help="final accuracy over three seeds instead of time")
     parser.add_argument("--algorithms", default=",".join(base.names()), help="names, with commas")
-    args, words = parser.parse_known_args()
+    args, arguments = parser.parse_known_args()
     torch.set_num_threads(1)
     quieten_lightning()
     if not args.accuracy:
-        words = [*w1_words("data.name=random_cifar10", "model.name=lenet5", "model.norm=batch"), *words]
-        for name, wide, narrow in round_times(words, args.rounds):
+        arguments = [*w1_arguments("data.name=random_cifar10", "model.name=lenet5", "model.norm=batch"), *arguments]
+        for name, wide, narrow in round_times(arguments, args.rounds):
             print(f"{name:10} float32 {wide:.3f} s  bf16-mixed {narrow:.3f} s  float32/bf16-mixed {wide / narrow:.2f}")
         return
     for algorithm in args.algorithms.split(","):
-        columns = [accuracies([*words, f"algorithm.name={algorithm}"], precision) for precision in PRECISIONS]
+        columns = [accuracies([*arguments, f"algorithm.name={algorithm}"], precision) for precision in PRECISIONS]
         cells = [f"{100 * mean(found):.2f} ({100 * min(found):.2f} to {100 * max(found):.2f})" for found in columns]
         print(f"| {algorithm} | {' | '.join(cells)} |", flush=True)
 

@@ -36,13 +36,13 @@ ROUNDS_A_PROBE = 4
 LIGHTNING = "Lightning, callbacks"
 
 
-def w1_words(*words: str) -> list[str]:
+def w1_arguments(*args: str) -> list[str]:
     """W1: MNIST where it is found, else random bytes of its shape; N=100, S=10, I=5, batch 64, omega=1."""
     data = "mnist" if datasets.find("mnist") else "random_mnist"
     return [
         PLUGIN, f"data.name={data}", "model.name=mlp", "model.norm=none", "num_workers=100", "cohort_size=10",
         "local_steps=5", "batch_size=64", "data.dirichlet_omega=1.0", "evaluation.every=1", "local_lr=0.01",
-        "checkpoint.every=0", "trainer.enable_progress_bar=false", "device=cpu", *words,
+        "checkpoint.every=0", "trainer.enable_progress_bar=false", "device=cpu", *args,
     ]  # fmt: skip
 
 
@@ -148,11 +148,11 @@ def flop_per_sample(module: FederatedModule) -> tuple[float, float]:
     return training.get_total_flops() / size, evaluation.get_total_flops() / size
 
 
-def run(words: list[str], rounds: int) -> Finished:
+def run(args: list[str], rounds: int) -> Finished:
     """Train ``rounds`` timed rounds after a few to warm up."""
     with tempfile.TemporaryDirectory(prefix="fl_platform-bench-") as directory:
-        words = [*words, f"num_rounds={WARM_UP + rounds + 1}", f"output.dir={directory}"]
-        spec = resolve(compose(words))
+        args = [*args, f"num_rounds={WARM_UP + rounds + 1}", f"output.dir={directory}"]
+        spec = resolve(compose(args))
         algorithm, watch = make_algorithm(spec.config), Stopwatch()
         module = build(spec.config, algorithm)
         with threads(1), logged(spec) as logger:

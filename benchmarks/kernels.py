@@ -18,7 +18,7 @@ from typing import Any
 import lightning as L
 import torch
 
-from benchmarks.federation import threads, w1_words
+from benchmarks.federation import threads, w1_arguments
 from benchmarks.scaling import WIDE, small_words
 from benchmarks.synthetic import width_for
 from fl_platform import qp
@@ -32,8 +32,8 @@ from fl_platform.kernels import compiled_products, row_products
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.recycled import Recycler
 
-FEDAVG, TWO_THREADS = w1_words(), w1_words("threads=2")
-GRADMA = w1_words("algorithm.name=gradma", "algorithm.memory_size=100")
+FEDAVG, TWO_THREADS = w1_arguments(), w1_arguments("threads=2")
+GRADMA = w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100")
 
 
 def matrix_products(rows: Any, slots: Any, vector: Any, start: int, stop: int) -> Any:
@@ -55,7 +55,7 @@ class Case:
     """A kernel, the run it serves, and how to do without it: the attribute to replace, and by what."""
 
     name: str
-    words: list[str]
+    overrides: list[str]
     owner: Any
     attribute: str
     plain: Any
@@ -112,8 +112,8 @@ class InTurns(L.Callback):
 def measure(case: Case, rounds: int, clock: Callable[[], float]) -> tuple[float, float]:
     """Median seconds of a round with the kernel and without."""
     with tempfile.TemporaryDirectory(prefix="fl_platform-bench-") as directory:
-        words = [*case.words, f"num_rounds={2 * rounds + 4}", f"output.dir={directory}"]
-        config = experiment.resolve(compose([*words, "tracking.mode=disabled"]))
+        overrides = [*case.overrides, f"num_rounds={2 * rounds + 4}", f"output.dir={directory}"]
+        config = experiment.resolve(compose([*overrides, "tracking.mode=disabled"]))
         watch = InTurns(case, clock)
         with threads(1):
             make_trainer(config, None, [experiment.make_algorithm(config), watch]).fit(experiment.build(config))

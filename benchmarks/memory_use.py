@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.clock import Ratio
-from benchmarks.federation import run, w1_words
+from benchmarks.federation import run, w1_arguments
 from benchmarks.machine import cores
 from benchmarks.processes import environment
 from benchmarks.table import Entry
@@ -34,9 +34,9 @@ sys.exit(code)
 """
 
 
-def peak_of(words: list[str]) -> int:
+def peak_of(args: list[str]) -> int:
     """The largest resident size of a process that does one run."""
-    command = [sys.executable, "-c", PROGRAM, "run", *words]
+    command = [sys.executable, "-c", PROGRAM, "run", *args]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     if done.returncode:
         raise UserError(f"a run for the benchmark failed: {' '.join(done.stderr.split())[-300:]}")
@@ -59,9 +59,9 @@ def state_slots(checkpoint: Path) -> tuple[int, int]:
     return math.ceil(sum(tensor.numel() for tensor in kept) / size), size
 
 
-def data_bytes(words: list[str]) -> int:
+def data_bytes(args: list[str]) -> int:
     """Raw bytes of all images, and the evaluated ones in float32."""
-    name = next(word.removeprefix("data.name=") for word in words if word.startswith("data.name="))
+    name = next(word.removeprefix("data.name=") for word in args if word.startswith("data.name="))
     train, test = datasets.load(name)
     return train.images.numel() + 5 * test.images.numel()
 
@@ -69,7 +69,7 @@ def data_bytes(words: list[str]) -> int:
 def measured(name: str, rounds: int, data: int) -> tuple[float, str]:
     """An algorithm's peak over what it is allowed, and a line about it."""
     with tempfile.TemporaryDirectory(prefix="fl_platform-bench-") as directory:
-        used = peak_of(w1_words(f"algorithm.name={name}", f"num_rounds={rounds}", f"output.dir={directory}"))
+        used = peak_of(w1_arguments(f"algorithm.name={name}", f"num_rounds={rounds}", f"output.dir={directory}"))
         slots, size = state_slots(next(Path(directory).rglob("*.ckpt")))
     allowed = data + (2 + slots) * size * 4 + BASE
     return used / allowed, f"{name:12} {used / 1e6:6.0f} MB of {allowed / 1e6:.0f} MB allowed, {slots} state slots"
@@ -78,7 +78,7 @@ def measured(name: str, rounds: int, data: int) -> tuple[float, str]:
 def peak(quick: bool) -> list[Entry]:
     """The worst algorithm's peak over data + (2 + state slots) d floats + 600 MB; a process a core, none is timed."""
     names, rounds = (SOME, 5) if quick else (tuple(base.names()), 12)
-    data = data_bytes(w1_words())
+    data = data_bytes(w1_arguments())
     with ThreadPoolExecutor(cores()) as pool:
         found = list(pool.map(lambda name: measured(name, rounds, data), names))
     worst, why = max(share for share, _ in found), tuple(line for _, line in found)
@@ -87,7 +87,7 @@ def peak(quick: bool) -> list[Entry]:
 
 def growth(quick: bool) -> list[Entry]:
     """Memory a round adds to FedAvg, which keeps nothing but its history, in the second half of a run."""
-    finished = run(w1_words("local_steps=1", "batch_size=8", "evaluation.every=1000"), 100 if quick else 600)
+    finished = run(w1_arguments("local_steps=1", "batch_size=8", "evaluation.every=1000"), 100 if quick else 600)
     seen = finished.watch.memory
     middle = len(seen) // 2
     value = (seen[-1] - seen[middle]) / (len(seen) - 1 - middle) / 1000

@@ -3,7 +3,7 @@
 python -m benchmarks.round_off scenario=mnist_w0.01_s10 local_lr=0.01
 python -m benchmarks.round_off scenario=mnist_w0.01_s10 local_lr=0.01 model.norm=none
 
-The words are those of `run`. A row a round: the length of the global model, and the distance between the two.
+The arguments are those of `run`. A row a round: the length of the global model, and the distance between the two.
 """
 
 import sys
@@ -32,16 +32,16 @@ class Models(L.Callback):
         self.seen.append(pl_module.global_params.double().clone())  # type: ignore[operator]
 
 
-def trained(words: list[str], precision: str) -> list[torch.Tensor]:
-    spec = resolve(compose([*QUIET, *words, f"precision={precision}"]))
+def trained(args: list[str], precision: str) -> list[torch.Tensor]:
+    spec = resolve(compose([*QUIET, *args, f"precision={precision}"]))
     algorithm, models = make_algorithm(spec.config), Models()
     attach(make_trainer(spec), [], [algorithm, models]).fit(build(spec.config, algorithm))
     return models.seen
 
 
-def main(words: list[str]) -> None:
+def main(args: list[str]) -> None:
     quieten_lightning()
-    coarse, fine = trained(words, "float32"), trained(words, "float64")
+    coarse, fine = trained(args, "float32"), trained(args, "float64")
     print(f"{'round':>5} {'|x|':>8} {'|x - y|':>9}")
     for number, (x, y) in enumerate(zip(coarse, fine, strict=True), 1):
         print(f"{number:5} {y.norm():8.3f} {(x - y).norm():9.1e}")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from benchmarks.clock import Ratio, Seconds, in_turns, median, total
-from benchmarks.federation import Finished, run, w1_words
+from benchmarks.federation import Finished, run, w1_arguments
 from benchmarks.layers import layer_bound
 from benchmarks.machine import cores
 from benchmarks.table import Entry, number
@@ -17,9 +17,9 @@ ARITHMETIC = ("local steps", "evaluation", "worker QP", "local steps and evaluat
 
 
 @lru_cache(maxsize=16)
-def w1(quick: bool, *words: str) -> Finished:
+def w1(quick: bool, *args: str) -> Finished:
     """A run of W1 that several figures share."""
-    return run(w1_words(*words), 8 if quick else 30)
+    return run(w1_arguments(*args), 8 if quick else 30)
 
 
 def breakdown(finished: Finished) -> tuple[str, ...]:
@@ -60,9 +60,11 @@ def gradma(quick: bool) -> list[Entry]:
     """GradMA against FedAvg before and after it, and the share of its projections, whole vector and per tensor."""
     rounds = 5 if quick else 15
     before = w1(quick)
-    whole = run(w1_words("algorithm.name=gradma", "algorithm.memory_size=100"), rounds)
-    after = run(w1_words(), rounds)
-    tensor = run(w1_words("algorithm.name=gradma", "algorithm.memory_size=100", "algorithm.qp.scope=tensor"), rounds)
+    whole = run(w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100"), rounds)
+    after = run(w1_arguments(), rounds)
+    tensor = run(
+        w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100", "algorithm.qp.scope=tensor"), rounds
+    )
     fedavg = median([before.round, after.round])
     entries = [Entry("w1_gradma_m_100", whole.round / fedavg, "x FedAvg round", "<= 1.8", breakdown(whole))]
     for scope, finished in (("per_tensor", tensor), ("whole_vector", whole)):
@@ -109,7 +111,7 @@ def exported(module: FederatedModule) -> nn.Module:
 
 def all_cores(quick: bool) -> list[Entry]:
     """Rounds per second with a thread on every core, over one thread."""
-    many = run(w1_words(f"threads={cores()}"), 5 if quick else 30)
+    many = run(w1_arguments(f"threads={cores()}"), 5 if quick else 30)
     speedup = w1(quick).round.wall / many.round.wall
     name = "w1_fedavg_all_cores_of_an_idle_machine"
     return [Entry(name, Ratio(speedup), "x rounds/s of 1 thread", ">= 1.7", breakdown(many))]
@@ -118,8 +120,8 @@ def all_cores(quick: bool) -> list[Entry]:
 def w2(quick: bool) -> list[Entry]:
     """LeNet-5 on images of CIFAR-10's shape, over its convolutions and linear layers alone."""
     data = "random_cifar10_small" if quick else "random_cifar10"
-    words = [word for word in w1_words() if not word.startswith(("data.name", "model.name"))]
-    finished = run([*words, f"data.name={data}", "model.name=lenet5"], 2 if quick else 4)
+    args = [word for word in w1_arguments() if not word.startswith(("data.name", "model.name"))]
+    finished = run([*args, f"data.name={data}", "model.name=lenet5"], 2 if quick else 4)
     bound = layer_bound(finished.module, sum(finished.watch.samples) / len(finished.watch.samples), 2 if quick else 4)
     mean = total(finished.watch.rounds) * (1 / len(finished.watch.rounds))
     why = (*breakdown(finished), f"{'its layers alone':36} {milliseconds(bound)}")

@@ -37,10 +37,10 @@ class Curve:
         return tuple(f"{size:>10,}  {1000 * s:10.2f} ms" for size, s in zip(self.sizes, self.seconds, strict=True))
 
 
-def small_words(*words: str) -> list[str]:
+def small_words(*args: str) -> list[str]:
     return [
         PLUGIN, "model.name=mlp", "model.norm=none", "data.partition=iid", "evaluation.every=1000000",
-        "local_lr=0.001", "checkpoint.every=0", "trainer.enable_progress_bar=false", "device=cpu", *words,
+        "local_lr=0.001", "checkpoint.every=0", "trainer.enable_progress_bar=false", "device=cpu", *args,
     ]  # fmt: skip
 
 
@@ -51,8 +51,8 @@ def over_workers(quick: bool) -> tuple[Curve, list[Entry]]:
     seconds, start, growth = [], 0.0, 0.0
     for size in sizes:
         before, started = memory_bytes(), time.perf_counter()
-        words = small_words(f"data.name={data}", f"num_workers={size}", "cohort_size=10", "algorithm.name=scaffold")
-        finished = run([*words, "batch_size=2"], rounds)  # a worker of a million owns two samples
+        args = small_words(f"data.name={data}", f"num_workers={size}", "cohort_size=10", "algorithm.name=scaffold")
+        finished = run([*args, "batch_size=2"], rounds)  # a worker of a million owns two samples
         seconds.append(finished.round.wall)
         start = time.perf_counter() - started - sum(r.wall for r in finished.watch.rounds)
         growth = (finished.watch.memory[-1] - before) / 1e6
@@ -65,24 +65,24 @@ def over_workers(quick: bool) -> tuple[Curve, list[Entry]]:
     ]
 
 
-def timed_run(rounds: int, *words: str) -> float:
-    finished: Finished = run(small_words(*words), rounds)
+def timed_run(rounds: int, *args: str) -> float:
+    finished: Finished = run(small_words(*args), rounds)
     return finished.round.wall
 
 
 def over_cohort(quick: bool) -> tuple[Curve, list[Entry]]:
     sizes = [1, 10, 100] if quick else [1, 10, 100, 1000]
-    words = ("data.name=random_small", "num_workers=1000")
-    seconds = [timed_run(max(2, min(40, 400 // size)), *words, f"cohort_size={size}") for size in sizes]
+    args = ("data.name=random_small", "num_workers=1000")
+    seconds = [timed_run(max(2, min(40, 400 // size)), *args, f"cohort_size={size}") for size in sizes]
     curve = Curve("s", "cohort S", sizes, seconds)
     return curve, [Entry("scaling_s_exponent", Ratio(curve.exponent()), "of S", "<= 1.1", curve.lines())]
 
 
 def over_parameters(quick: bool) -> tuple[Curve, list[Entry]]:
     sizes = [10**4, 10**5, 10**6] if quick else [10**4, 10**5, 10**6, 10**7]
-    words = ("data.name=random_small", "num_workers=100", "cohort_size=4", "local_steps=2", "batch_size=8")
+    args = ("data.name=random_small", "num_workers=100", "cohort_size=4", "local_steps=2", "batch_size=8")
     seconds = [
-        timed_run(3 if size >= 10**7 else 15, *words, f"model.name={WIDE}", f"model.options.width={width_for(size)}")
+        timed_run(3 if size >= 10**7 else 15, *args, f"model.name={WIDE}", f"model.options.width={width_for(size)}")
         for size in sizes
     ]
     curve = Curve("d", "parameters d", sizes, seconds)

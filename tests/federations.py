@@ -55,12 +55,12 @@ def synthetic_dataset(shape: tuple[int, int, int] = (1, 4, 4), classes: int = 3)
     )  # type: ignore[arg-type]
 
 
-def make_config(*words: str, workers: int = len(SIZES)) -> Config:
+def make_config(*args: str, workers: int = len(SIZES)) -> Config:
     defaults = [
         f"num_workers={workers}", "cohort_size=3", "num_rounds=3", "local_steps=3", "batch_size=8", "local_lr=0.1",
         "precision=float64", "data.name=digits", "model.name=mlp", "tracking.mode=disabled",
     ]  # fmt: skip
-    config = compose([*defaults, *words])
+    config = compose([*defaults, *args])
     if "memory_size" in dict(walk(ALGORITHMS.get(config.algorithm["name"]))) and "memory_size" not in config.algorithm:
         config.algorithm["memory_size"] = max(config.cohort_size, workers - 1)
     return resolve(config).config

@@ -36,7 +36,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands(page: Path) -> list[tuple[list[str], bool]]:
-    """The words behind ``fl-platform`` of every command of a page, and whether it needs a network."""
+    """The arguments behind ``fl-platform`` of every command of a page, and whether it needs a network."""
     text = page.read_text(encoding="utf-8")
     lines = [line for block in blocks(page, "sh") for line in block.replace("\\\n", " ").splitlines()]
     lines += re.findall(r"^ {4}(\S.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
@@ -62,9 +62,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def check(words: list[str]) -> None:
+def check(command: list[str]) -> None:
     """Raise unless the command could be carried out."""
-    name, *args = words
+    name, *args = command
     assert name in COMMANDS
     if "[" in args or any(word.startswith("[") for word in args):
         return  # a synopsis
@@ -90,15 +90,17 @@ def check(words: list[str]) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
 def test_commands_of_a_page_work(page: Path, place: Path) -> None:
-    for words, needs_network in commands(page):
+    for command, needs_network in commands(page):
         if needs_network:
-            assert words[0] in COMMANDS
+            assert command[0] in COMMANDS
         else:
-            check(words)
+            check(command)
 
 
 def test_commands_with_plugins_resolve(tmp_path: Path) -> None:
-    found = [words[1:] for page in PAGES for words, _ in commands(page) if any("plugins=" in word for word in words)]
+    found = [
+        command[1:] for page in PAGES for command, _ in commands(page) if any("plugins=" in word for word in command)
+    ]
     assert len(found) >= 2
     source = (
         "import json, sys; from fl_platform.config.compose import compose; "
@@ -118,7 +120,7 @@ def test_commands_are_found() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
 def test_a_download_is_marked(page: Path) -> None:
-    assert all(marked for words, marked in commands(page) if words[:2] == ["data", "get"])
+    assert all(marked for command, marked in commands(page) if command[:2] == ["data", "get"])
 
 
 def anchors(page: Path) -> set[str]:

@@ -214,10 +214,10 @@ def kept_by_server(kind: type[base.Algorithm]) -> str:
 
 def shown(value: Any) -> str:
     """A default as it is written on the command line."""
-    words = {None: "null", True: "true", False: "false"}
+    arguments = {None: "null", True: "true", False: "false"}
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {shown(inner)}" for key, inner in value.items()) + "}"
-    return words[value] if value is None or isinstance(value, bool) else str(value)
+    return arguments[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def admitted(field: "dataclasses.Field[Any]") -> str:
@@ -271,14 +271,14 @@ def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="python -m tools.documentation",
         description="Check that the generated parts of the documents are current, or write them.",
     )
     parser.add_argument("--write", action="store_true", help="renew what is stale")
     parser.add_argument("--root", type=Path, default=Path(), metavar="DIR", help="the repository (this directory)")
-    args = parser.parse_args(words)
+    args = parser.parse_args(arguments)
 
     if args.write:
         for name in write(args.root):

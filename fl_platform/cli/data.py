@@ -74,7 +74,7 @@ def show_partition(config: Config, out: Path | None) -> int:
     """Print the partition of a configuration, and plot it to ``out`` if given."""
     from fl_platform.data import datasets
     from fl_platform.data.bubbles import draw_bubbles
-    from fl_platform.data.deal import deal, prepare
+    from fl_platform.data.prepare import partition_of, prepare
 
     if config.plugins:
         from fl_platform.config.plugins import import_plugins
@@ -82,7 +82,7 @@ def show_partition(config: Config, out: Path | None) -> int:
         import_plugins(config.plugins)
     dataset = datasets.get(config.data.name)
     train, _ = prepare(config)
-    partition = deal(config, train.labels)
+    partition = partition_of(config, train.labels)
     counts = partition.class_counts(train.labels, dataset.num_classes)
     title = describe(config)
     print(title)

@@ -36,7 +36,7 @@ def keys_of(config: Mapping[str, Any] | None, keys: Mapping[str, Any]) -> dict[s
     return found
 
 
-def word(key: str, value: Any) -> str:
+def assignment(key: str, value: Any) -> str:
     """Return ``key=value`` as the command line has it, the value in YAML on one line."""
     return f"{key}={json.dumps(value)}" if not isinstance(value, str) or _is_read_otherwise(value) else f"{key}={value}"
 

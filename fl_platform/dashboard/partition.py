@@ -25,9 +25,9 @@ def _counts(text: str) -> dict[str, Any]:
         parse_mapping,
     )
     from fl_platform.data import datasets
-    from fl_platform.data.deal import deal, prepare
+    from fl_platform.data.prepare import partition_of, prepare
 
     config = from_given(parse_mapping({**json.loads(text), "cohort_size": 1}, "config"))
     train, _ = prepare(config)
-    counts = deal(config, train.labels).class_counts(train.labels, datasets.get(config.data.name).num_classes)
+    counts = partition_of(config, train.labels).class_counts(train.labels, datasets.get(config.data.name).num_classes)
     return {"counts": counts[:SHOWN_WORKERS].tolist(), "workers": len(counts)}

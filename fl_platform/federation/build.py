@@ -9,7 +9,7 @@ from fl_platform.algorithms import base
 from fl_platform.config.options import default_of
 from fl_platform.config.schema import Config
 from fl_platform.data import datasets
-from fl_platform.data.deal import deal, prepare
+from fl_platform.data.prepare import partition_of, prepare
 from fl_platform.errors import UserError
 from fl_platform.federation.module import FederatedModule
 from fl_platform.models.layers import BatchNorm
@@ -42,7 +42,7 @@ def build(config: Config, algorithm: base.Algorithm) -> FederatedModule:
     dataset = datasets.get(config.data.name)
     train_set, test_set = prepare(config)
     network = make_network(config, dataset, algorithm)
-    partition = deal(config, train_set.labels.numpy())
+    partition = partition_of(config, train_set.labels.numpy())
     return FederatedModule(config, dataset, network, train_set, test_set, partition)
 
 

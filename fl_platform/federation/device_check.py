@@ -104,8 +104,8 @@ def examine_device(device: str, algorithms: list[str] | None = None) -> DeviceRe
     for name in algorithms or base.names():
         exact = trained(f"algorithm.name={name}", "device=cpu", "engine=loop", "precision=float64")
         for engine in ENGINES:
-            words = (f"algorithm.name={name}", f"engine={engine}")
-            found, here = (distance(trained(*words, f"device={place}"), exact) for place in (device, "cpu"))
+            args = (f"algorithm.name={name}", f"engine={engine}")
+            found, here = (distance(trained(*args, f"device={place}"), exact) for place in (device, "cpu"))
             agreements.append(Agreement(name, engine, found, here))
     timings = [timed(device, engine, precision) for engine in ENGINES for precision in PRECISIONS]
     title = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_platform.config.short_forms import keys_of, word
+from fl_platform.config.short_forms import assignment, keys_of
 from fl_platform.errors import UserError
 from fl_platform.runs import frames
 from fl_platform.sweeps.check import content_problems, schema_problems
@@ -84,11 +84,11 @@ def sweep(
 
     Raises UserError for a definition or keys that are not allowed, before anything is started.
     """
-    words = [word(key, value) for key, value in keys_of(config, keys).items()]
+    args = [assignment(key, value) for key, value in keys_of(config, keys).items()]
     if isinstance(definition, Mapping):
-        found = make_sweep(dict(definition), words)
+        found = make_sweep(dict(definition), args)
     else:
-        found = read_sweep(Path(definition), words)
+        found = read_sweep(Path(definition), args)
     for name, number, least in (("jobs", jobs, 1), ("cap", cap, 1), ("retries", retries, 0)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
             raise UserError(f"sweep: {name}={number} is not allowed; it must be a whole number >= {least}")

@@ -62,8 +62,8 @@ def test_bytes_are_the_vectors_that_travel(name, buffers):
 
 
 def test_a_worker_that_fails_receives_but_does_not_send():
-    words = ("availability.name=bernoulli", "availability.failure_probability=0.4", "num_rounds=6", "buffers=server")
-    done = run("scaffold", *words)
+    args = ("availability.name=bernoulli", "availability.failure_probability=0.4", "num_rounds=6", "buffers=server")
+    done = run("scaffold", *args)
     reporting = sum(done.logged(metrics.COHORT_SIZE))
     assert 0 < reporting < 6 * 3
     assert done.logged(metrics.TOTAL_BYTES)[-1] == 8 * 2 * 239 * (6 * 3 + reporting)

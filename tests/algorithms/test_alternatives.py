@@ -6,8 +6,8 @@ from fl_platform.runs import metrics
 from tests.federations import make_config, train
 
 
-def run(name, *words):
-    return train(make_config(f"algorithm.name={name}", "num_rounds=2", *words))
+def run(name, *args):
+    return train(make_config(f"algorithm.name={name}", "num_rounds=2", *args))
 
 
 def test_moon_may_compare_a_new_worker_with_the_initial_model():

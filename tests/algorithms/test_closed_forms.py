@@ -132,11 +132,11 @@ def test_gradma_s_stands_still_between_two_workers():
     pair = TARGETS[:2]
     a = as_points(pair)
     between = 0.3 * a[0] + 0.7 * a[1]
-    words = (*WORDS, "algorithm.memory_size=2")
-    still, _ = run_quadratics("gradma_s", *words, targets=pair, start=between)
+    args = (*WORDS, "algorithm.memory_size=2")
+    still, _ = run_quadratics("gradma_s", *args, targets=pair, start=between)
     assert torch.allclose(still.rounds, between.expand(ROUNDS + 1, -1), rtol=0, atol=1e-12)
     assert set(still.logged(metrics.QP_FROZEN_TENSORS)) == {1.0}
-    beside, _ = run_quadratics("gradma_s", *words, targets=pair)
+    beside, _ = run_quadratics("gradma_s", *args, targets=pair)
     fedavg, _ = run_quadratics("fedavg", *WORDS, targets=pair, start=between)
     for done in (beside, fedavg):
         assert (done.rounds[1] - done.rounds[0]).norm() > 0.05
@@ -150,8 +150,8 @@ def test_gradma_s_of_identical_workers_drops_momentum_that_overshoots():
     its own line is zero: the momentum is dropped. With beta_1 = beta_2 D equals m and nothing is ever corrected.
     """
     targets = np.repeat(TARGETS[:1], 3, axis=0)
-    words = (*WORDS, "num_rounds=30", "algorithm.momentum_decay=0.9", "algorithm.memory_size=3")
-    done, a = run_quadratics("gradma_s", *words, "algorithm.memory_decay=0.1", targets=targets)
+    args = (*WORDS, "num_rounds=30", "algorithm.momentum_decay=0.9", "algorithm.memory_size=3")
+    done, a = run_quadratics("gradma_s", *args, "algorithm.memory_decay=0.1", targets=targets)
     error = done.rounds[0] - a[0]
     momentum = memory = torch.zeros_like(error)
     drops = 0
@@ -163,7 +163,7 @@ def test_gradma_s_of_identical_workers_drops_momentum_that_overshoots():
         error = error - SERVER_RATE * momentum
         assert torch.allclose(done.rounds[t + 1] - a[0], error, rtol=0, atol=1e-9)
     assert drops > 0
-    together, _ = run_quadratics("gradma_s", *words, "algorithm.memory_decay=0.9", targets=targets)
-    fedavgm, _ = run_quadratics("fedavgm", *words[:-1], targets=targets)
+    together, _ = run_quadratics("gradma_s", *args, "algorithm.memory_decay=0.9", targets=targets)
+    fedavgm, _ = run_quadratics("fedavgm", *args[:-1], targets=targets)
     assert torch.allclose(together.rounds, fedavgm.rounds, rtol=0, atol=1e-13)
     assert max(together.logged(metrics.QP_SERVER_ACTIVE)) == 0

@@ -65,8 +65,8 @@ def test_only_the_last_local_model_is_kept_and_only_where_it_is_read():
 
 
 def test_presets_are_the_papers_and_the_released_readings():
-    def readings(*words):
-        config = resolve(compose([*words])).config
+    def readings(*args):
+        config = resolve(compose([*args])).config
         return config.aggregation, config.algorithm["qp"]["scope"], config.algorithm["previous_model"]
 
     assert readings("preset=paper", "algorithm.name=gradma") == ("uniform", "global", "last_local")
@@ -106,8 +106,8 @@ def test_projection_per_tensor_freezes_the_output_bias_under_label_skew(cohort):
     train = ImageSet.from_arrays(pixels, np.arange(30) // 6)
 
     def bias(scope: str) -> tuple[torch.Tensor, Any]:
-        words = (f"cohort_size={cohort}", f"algorithm.qp.scope={scope}", "algorithm.memory_size=5", "num_rounds=8")
-        config = make_config("algorithm.name=gradma_s", *words, workers=5)
+        args = (f"cohort_size={cohort}", f"algorithm.qp.scope={scope}", "algorithm.memory_size=5", "num_rounds=8")
+        config = make_config("algorithm.name=gradma_s", *args, workers=5)
         by_class = Partition(np.arange(30), np.arange(0, 36, 6))
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -136,8 +136,8 @@ def test_memory_and_state_on_the_host_change_nothing(name, where):
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 def test_another_solver_finds_the_same_model(scope):
     """Clarabel is an interior-point method, exact to its own tolerance."""
-    words = ("local_lr=0.3", "cohort_size=2", "num_rounds=5", f"algorithm.qp.scope={scope}")
-    exact, other = (run("gradma", *words, f"algorithm.qp.solver={solver}") for solver in ("exact", "clarabel"))
+    args = ("local_lr=0.3", "cohort_size=2", "num_rounds=5", f"algorithm.qp.scope={scope}")
+    exact, other = (run("gradma", *args, f"algorithm.qp.solver={solver}") for solver in ("exact", "clarabel"))
     assert max(exact.logged(metrics.QP_SERVER_ACTIVE)) > 0
     assert close(exact.rounds, other.rounds, 1e-5)
     assert not torch.equal(exact.rounds, other.rounds)
@@ -155,9 +155,9 @@ def test_worker_margin_keeps_an_angle_to_every_anchor():
             seen.append((step.gradient.clone(), anchors, direction.clone()))
             return direction
 
-    words = ("algorithm.name=gradma_w", PLAIN, "local_steps=2", f"algorithm.qp.worker_margin={margin}", "local_lr=0.3")
+    args = ("algorithm.name=gradma_w", PLAIN, "local_steps=2", f"algorithm.qp.worker_margin={margin}", "local_lr=0.3")
     sizes = (24, 30, 40, 28, 26, 33)  # more than a batch: else g(x_t) and the drift are opposite and leave no vector
-    done = follow(make_config(*words), algorithm=Anchored(qp=WorkerQPOptions(worker_margin=margin)), sizes=sizes)
+    done = follow(make_config(*args), algorithm=Anchored(qp=WorkerQPOptions(worker_margin=margin)), sizes=sizes)
     bound = 0
     for gradient, anchors, direction in seen:
         for anchor in anchors:
@@ -188,8 +188,8 @@ def test_server_margin_keeps_an_angle_to_every_remembered_update():
 
 def test_drop_threshold_forgets_faded_updates():
     """memory_decay = 0.5 with delta = 0.3: an update is dropped two rounds after its worker was last seen."""
-    words = (*LIVELY, "algorithm.memory_size=6")
-    dropped, kept = run("gradma_s", *words, "algorithm.qp.drop_threshold=0.3"), run("gradma_s", *words)
+    args = (*LIVELY, "algorithm.memory_size=6")
+    dropped, kept = run("gradma_s", *args, "algorithm.qp.drop_threshold=0.3"), run("gradma_s", *args)
     assert not close(dropped.params, kept.params, 1e-9)
     assert sum(dropped.logged(metrics.QP_SERVER_ACTIVE)) < sum(kept.logged(metrics.QP_SERVER_ACTIVE))
 

@@ -19,12 +19,12 @@ def narrow_vgg(monkeypatch):
     monkeypatch.setattr(vgg11, "GROUPS", tuple(tuple(4 for _ in group) for group in vgg11.GROUPS))
 
 
-def results(name: str, model: str, precision: str, engine: str, *words: str) -> tuple[torch.Tensor, torch.Tensor]:
+def results(name: str, model: str, precision: str, engine: str, *args: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Every worker's update of one round, by worker, and the averaged running statistics."""
     settings = ["cohort_size=6", "batch_size=64", "num_rounds=1", "local_steps=2", "local_lr=0.003", f"engine={engine}"]
     width = ["model.width=4"] if model == "resnet20" else []
     config = make_config(
-        f"algorithm.name={name}", f"model.name={model}", f"precision={precision}", *settings, *width, *words, workers=6
+        f"algorithm.name={name}", f"model.name={model}", f"precision={precision}", *settings, *width, *args, workers=6
     )
     module = make_module(config, SIZES, synthetic_dataset(SHAPES[model]))
     fields = {key: value for key, value in config.algorithm.items() if key != "name"}

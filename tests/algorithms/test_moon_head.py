@@ -25,11 +25,11 @@ SHAPES = {"mlp": (1, 4, 4), "lenet5": (3, 16, 16), "vgg11": (3, 32, 32), "resnet
 def test_engines_agree_on_every_architecture(name, model, monkeypatch):
     """Three rounds with few workers: in the last ones workers have a last model of their own."""
     monkeypatch.setattr(vgg11, "GROUPS", tuple(tuple(4 for _ in group) for group in vgg11.GROUPS))
-    words = (f"algorithm.name={name}", HEAD, f"model.name={model}", "cohort_size=2", "local_steps=2", "batch_size=4")
+    args = (f"algorithm.name={name}", HEAD, f"model.name={model}", "cohort_size=2", "local_steps=2", "batch_size=4")
     width = ("model.width=4",) if model == "resnet20" else ()
     loop, stacked = (
         train(
-            make_config(*words, *width, f"engine={engine}", workers=3),
+            make_config(*args, *width, f"engine={engine}", workers=3),
             sizes=(4, 5, 9),
             dataset=synthetic_dataset(SHAPES[model]),
         )
@@ -42,8 +42,8 @@ def test_engines_agree_on_every_architecture(name, model, monkeypatch):
 @METHODS
 @pytest.mark.parametrize("model", [PLAIN, DROPOUT])
 def test_engines_agree_on_a_users_module(name, model):
-    words = (f"algorithm.name={name}", HEAD, model)
-    loop, stacked = (train(make_config(*words, f"engine={engine}")) for engine in ("loop", "stacked"))
+    args = (f"algorithm.name={name}", HEAD, model)
+    loop, stacked = (train(make_config(*args, f"engine={engine}")) for engine in ("loop", "stacked"))
     assert loop.module.network.parameters.names[-2:] == ("2.classifier.weight", "2.classifier.bias")
     assert torch.allclose(loop.params, stacked.params, rtol=0, atol=1e-10)
 
@@ -84,7 +84,7 @@ def test_the_contrastive_loss_reaches_the_head():
 
 @METHODS
 def test_the_head_makes_another_experiment(name):
-    with_head, without = (resolve(make_config(f"algorithm.name={name}", *words)) for words in ((HEAD,), ()))
+    with_head, without = (resolve(make_config(f"algorithm.name={name}", *args)) for args in ((HEAD,), ()))
     assert with_head.run_id != without.run_id
     assert with_head.group_id != without.group_id
 
@@ -92,15 +92,15 @@ def test_the_head_makes_another_experiment(name):
 @pytest.mark.parametrize(("head", "dim"), [("true", 178_710 + 10_100 + 25_856 + 2_570 - 1_010), ("false", 178_710)])
 def test_an_experiment_is_built_with_the_network_its_algorithm_asks_for(head, dim):
     """64 pixels of digits instead of 784 of MNIST."""
-    words = ["algorithm.name=moon", f"algorithm.projection_head={head}", "data.name=digits", "model.name=mlp"]
-    config = resolve(compose([*words, "tracking.mode=disabled"])).config
+    args = ["algorithm.name=moon", f"algorithm.projection_head={head}", "data.name=digits", "model.name=mlp"]
+    config = resolve(compose([*args, "tracking.mode=disabled"])).config
     module = build(config, make_algorithm(config))
     assert module.global_params.numel() == dim - 200 * (784 - 64)
 
 
 def test_where_there_is_no_place_for_the_head_building_says_so():
-    words = ["algorithm.name=moon", HEAD, "data.name=digits", "model.name=tests.models.own_modules.Convolutional"]
-    config = resolve(compose([*words, "tracking.mode=disabled"])).config
+    args = ["algorithm.name=moon", HEAD, "data.name=digits", "model.name=tests.models.own_modules.Convolutional"]
+    config = resolve(compose([*args, "tracking.mode=disabled"])).config
     with pytest.raises(UserError, match=r"Convolutional cannot be given a projection head.*no layer inside it"):
         build(config, make_algorithm(config))
 

@@ -51,11 +51,11 @@ REFERENCES = {
 
 
 def check(
-    name: str, equal_to: Callable[[reference.World], reference.Model], *words: str, sizes: tuple[int, ...] = SIZES,
+    name: str, equal_to: Callable[[reference.World], reference.Model], *args: str, sizes: tuple[int, ...] = SIZES,
     network: Callable[[], nn.Sequential] = reference.plain_network,
 ) -> None:  # fmt: skip
     fields = [f"algorithm.{field}" for field in FIELDS.get(name, ())]
-    done = run(name, *fields, *words, sizes=sizes)
+    done = run(name, *fields, *args, sizes=sizes)
     params, buffers = equal_to(reference.World(done.module.config, sizes, network))
     assert torch.allclose(done.params, params, rtol=0, atol=1e-10)
     assert torch.allclose(done.module.global_buffers, buffers, rtol=0, atol=1e-10)
@@ -81,8 +81,8 @@ def test_gradma_from_the_global_model_equals_plain_pytorch():
 def test_moon_with_its_projection_head_equals_plain_pytorch(name):
     objective = partial(reference.contrastive, 2.0, 0.4, reference.headed_network)
     equal_to = partial(REFERENCES[name], objective=objective)
-    words = ("algorithm.projection_head=true", "server_lr=1.3")
-    check(name, equal_to, *WORDS, *words, network=reference.headed_network)
+    args = ("algorithm.projection_head=true", "server_lr=1.3")
+    check(name, equal_to, *WORDS, *args, network=reference.headed_network)
 
 
 def test_one_worker_is_centralised_sgd():

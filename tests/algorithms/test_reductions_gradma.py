@@ -34,8 +34,8 @@ def remembered(done: Finished) -> torch.Tensor:
     return (memory.scale[:, None] * memory.rows)[: memory.used]
 
 
-def with_algorithm(algorithm: Algorithm, name: str, *words: str) -> Any:
-    return follow(make_config(f"algorithm.name={name}", PLAIN, *words, "engine=stacked"), algorithm=algorithm)
+def with_algorithm(algorithm: Algorithm, name: str, *args: str) -> Any:
+    return follow(make_config(f"algorithm.name={name}", PLAIN, *args, "engine=stacked"), algorithm=algorithm)
 
 
 def test_gradma_s_without_memory_is_fedavgm():
@@ -82,10 +82,10 @@ def test_gradma_w_with_one_step_from_the_global_model_is_fedavg():
 
 def test_gradma_w_without_conflicts_is_fedavg():
     """R12: at a small rate the gradient at the last local model agrees with the present one, all run long."""
-    words = ("local_steps=1", "local_lr=0.001")
-    done = run("gradma_w", *words)
+    args = ("local_steps=1", "local_lr=0.001")
+    done = run("gradma_w", *args)
     assert done.logged(metrics.QP_WORKER_ACTIVE) == [0.0] * 4
-    assert torch.equal(done.rounds, run("fedavg", *words).rounds)
+    assert torch.equal(done.rounds, run("fedavg", *args).rounds)
 
 
 @pytest.mark.parametrize("scope", ["global", "tensor"])
@@ -170,9 +170,9 @@ def test_gradma_s_of_identical_workers_and_equal_decays_is_fedavgm():
     """R13: D_i = m for all i, so nothing is ever corrected."""
 
     def identical(name: str) -> Any:
-        words = [f"algorithm.name={name}", PLAIN, "cohort_size=4", "batch_size=16", "local_lr=0.5", "num_rounds=6"]
-        words += ["algorithm.memory_decay=0.5", "algorithm.memory_size=4"] * (name == "gradma_s")
-        config = make_config(*words, workers=4)
+        args = [f"algorithm.name={name}", PLAIN, "cohort_size=4", "batch_size=16", "local_lr=0.5", "num_rounds=6"]
+        args += ["algorithm.memory_decay=0.5", "algorithm.memory_size=4"] * (name == "gradma_s")
+        config = make_config(*args, workers=4)
         module = make_module(config, sizes=(12,))
         samples = images(12, module.dataset.shape, module.dataset.num_classes, "train")
         everybody = Partition(np.tile(np.arange(12), 4), np.arange(0, 60, 12))
@@ -187,9 +187,9 @@ def test_gradma_s_of_identical_workers_and_equal_decays_is_fedavgm():
 def test_scopes_agree_on_a_model_of_one_tensor():
     """R16, on quadratics, whose model is a single tensor."""
     targets = np.random.default_rng(5).integers(0, 256, (5, 4)).astype(np.uint8)
-    words = ("cohort_size=3", "local_lr=0.4", "num_rounds=8", "algorithm.memory_size=4", "algorithm.momentum_decay=0.9")
+    args = ("cohort_size=3", "local_lr=0.4", "num_rounds=8", "algorithm.memory_size=4", "algorithm.momentum_decay=0.9")
     whole, parts = (
-        run_quadratics("gradma", *words, f"algorithm.qp.scope={s}", targets=targets)[0] for s in ("global", "tensor")
+        run_quadratics("gradma", *args, f"algorithm.qp.scope={s}", targets=targets)[0] for s in ("global", "tensor")
     )
     assert max(whole.logged(metrics.QP_SERVER_ACTIVE)) > 0
     assert max(whole.logged(metrics.QP_WORKER_ACTIVE)) > 0
@@ -232,8 +232,8 @@ class Buffered(EveryRound):
 def test_memory_holds_the_cohort_and_evicts_only_when_full(size):
     """R18, through whole runs: |buf| <= m, S_t in buf, m = S is exactly S_t, m = N never evicts."""
     seen = Buffered()
-    words = ("cohort_size=2", "num_rounds=12", f"algorithm.memory_size={size}")
-    done = watch("gradma_s", *words, callbacks=(seen,))
+    args = ("cohort_size=2", "num_rounds=12", f"algorithm.memory_size={size}")
+    done = watch("gradma_s", *args, callbacks=(seen,))
     reentered = 0
     left: set[int] = set()
     for number, (slots, cohort) in enumerate(zip(seen.slots, done.logged(metrics.COHORT), strict=True)):

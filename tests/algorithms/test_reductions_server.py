@@ -80,8 +80,8 @@ def test_scaffold_of_one_worker_is_fedavg():
 
 def test_gradma_s_memory_of_one_worker_accumulates_its_updates():
     """R14: D = memory_decay D + d."""
-    words = ("cohort_size=1", "algorithm.momentum_decay=0", "algorithm.memory_decay=0.3", "algorithm.memory_size=1")
-    done = watch("gradma_s", *words, **ALONE)
+    args = ("cohort_size=1", "algorithm.momentum_decay=0", "algorithm.memory_decay=0.3", "algorithm.memory_size=1")
+    done = watch("gradma_s", *args, **ALONE)
     remembered = torch.zeros_like(done.params)
     for seen in done.algorithm.server_steps:
         remembered = 0.3 * remembered + seen.updates.delta[0]

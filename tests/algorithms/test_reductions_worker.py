@@ -143,8 +143,8 @@ def test_feddyn_alpha_adapt_is_the_same_for_workers_of_one_size():
 def test_mimelite_without_momentum_is_fedavg():
     """R9."""
     for convention in ("ema", "heavy_ball"):
-        words = ("algorithm.momentum_decay=0", f"algorithm.convention={convention}")
-        assert torch.equal(run("mimelite", *words).rounds, run("fedavg").rounds)
+        args = ("algorithm.momentum_decay=0", f"algorithm.convention={convention}")
+        assert torch.equal(run("mimelite", *args).rounds, run("fedavg").rounds)
 
 
 def test_mimelite_first_round_is_fedavg_with_a_shorter_local_step():
@@ -158,11 +158,11 @@ def test_mimelite_first_round_is_fedavg_with_a_shorter_local_step():
 def test_mimelite_conventions_differ_by_a_factor_of_the_local_rate():
     """R9: heavy ball at local_lr is the exponential average at local_lr / (1 - beta), in every round."""
     for statistic in ("full", "round"):
-        words = ("algorithm.momentum_decay=0.75", f"algorithm.statistic={statistic}")
-        heavy = run("mimelite", *words, "algorithm.convention=heavy_ball", "local_lr=0.05")
-        average = run("mimelite", *words, "algorithm.convention=ema", "local_lr=0.2")
+        args = ("algorithm.momentum_decay=0.75", f"algorithm.statistic={statistic}")
+        heavy = run("mimelite", *args, "algorithm.convention=heavy_ball", "local_lr=0.05")
+        average = run("mimelite", *args, "algorithm.convention=ema", "local_lr=0.2")
         assert close(heavy.rounds, average.rounds, 1e-11)
-    assert not close(heavy.rounds[2], run("mimelite", *words, "local_lr=0.05").rounds[2], 1e-6)
+    assert not close(heavy.rounds[2], run("mimelite", *args, "local_lr=0.05").rounds[2], 1e-6)
 
 
 def test_mimelite_round_statistic_is_the_full_one_for_workers_of_one_batch():

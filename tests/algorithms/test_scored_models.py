@@ -40,8 +40,8 @@ def test_the_keys_are_documented_names():
 
 
 def test_both_models_are_scored_whichever_counts():
-    words = ("algorithm.name=feddyn", "num_rounds=5")
-    server, mean = (train(make_config(*words, f"algorithm.evaluated={reading}")) for reading in READINGS)
+    args = ("algorithm.name=feddyn", "num_rounds=5")
+    server, mean = (train(make_config(*args, f"algorithm.evaluated={reading}")) for reading in READINGS)
     assert torch.equal(server.params, mean.params)
     for model in READINGS:
         assert scores(server, model, "server") == scores(mean, model, "active_mean")
@@ -73,8 +73,8 @@ def without_name(fields: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("reading", READINGS)
 def test_scores_beside_come_with_every_evaluation_and_survive_resuming(reading, tmp_path):
     """Evaluated in rounds 1, 4, 7 and 8; resumed after round 4."""
-    words = ("algorithm.name=feddyn", "num_rounds=8", "evaluation.every=3", f"algorithm.evaluated={reading}")
-    config = make_config(*words)
+    args = ("algorithm.name=feddyn", "num_rounds=8", "evaluation.every=3", f"algorithm.evaluated={reading}")
+    config = make_config(*args)
     whole = train(config)
     beside = metrics.score_of(OTHER[reading], "accuracy")
     evaluated = [row[metrics.ROUND] for row in whole.figures() if metrics.TEST_ACCURACY in row]
@@ -90,8 +90,8 @@ def resumed_after(round: int, config: Config, folder: Path) -> Finished:
 
 
 def test_a_checkpoint_carries_the_mean_to_rounds_in_which_nobody_reports(tmp_path):
-    words = ("availability.name=bernoulli", "availability.failure_probability=0.7", "num_rounds=8")
-    config = make_config("algorithm.name=feddyn", *words)
+    args = ("availability.name=bernoulli", "availability.failure_probability=0.7", "num_rounds=8")
+    config = make_config("algorithm.name=feddyn", *args)
     whole = train(config)
     sizes = [row[metrics.COHORT_SIZE] for row in whole.figures()]
     silent = next(index for index in range(1, 8) if sizes[index] == 0 and sizes[index - 1] > 0)
@@ -103,11 +103,11 @@ def test_a_checkpoint_carries_the_mean_to_rounds_in_which_nobody_reports(tmp_pat
 @pytest.mark.parametrize("reading", READINGS)
 def test_until_a_worker_reports_both_models_are_the_initial_one(reading):
     """Nobody reports at all: the mean of no model is not a network of zeros."""
-    words = ("availability.name=bernoulli", "availability.failure_probability=1.0", "num_rounds=2")
-    done = train(make_config("algorithm.name=feddyn", f"algorithm.evaluated={reading}", *words))
+    args = ("availability.name=bernoulli", "availability.failure_probability=1.0", "num_rounds=2")
+    done = train(make_config("algorithm.name=feddyn", f"algorithm.evaluated={reading}", *args))
     assert [row[metrics.COHORT_SIZE] for row in done.figures()] == [0, 0]
     assert scores(done, "server", reading) == scores(done, "active_mean", reading)
-    plain = train(make_config("algorithm.name=fedavg", *words))
+    plain = train(make_config("algorithm.name=fedavg", *args))
     assert scores(done, "server", reading) == scores(plain, "server", "server")
 
 

@@ -86,10 +86,10 @@ def follow(config: Config, module: FederatedModule | None = None, **how: Any) ->
     )
 
 
-def run(name: str, *words: str, **how: Any) -> Trajectory:
+def run(name: str, *args: str, **how: Any) -> Trajectory:
     """The tiny network: 6 workers of unequal size, 3 a round, 4 rounds of 3 steps, float64, unless told otherwise."""
-    model = () if any(word.startswith("model.name=") for word in words) else (PLAIN,)
-    config = make_config(f"algorithm.name={name}", "num_rounds=4", *model, *words, workers=len(how.get("sizes", SIZES)))
+    model = () if any(word.startswith("model.name=") for word in args) else (PLAIN,)
+    config = make_config(f"algorithm.name={name}", "num_rounds=4", *model, *args, workers=len(how.get("sizes", SIZES)))
     return follow(config, **how)
 
 
@@ -132,10 +132,10 @@ def watching(kind: type[Algorithm], **fields: Any) -> Any:
     return algorithm
 
 
-def watch(name: str, *words: str, **how: Any) -> Trajectory:
+def watch(name: str, *args: str, **how: Any) -> Trajectory:
     """``run`` with an algorithm that is watched; its hooks see the whole cohort at once."""
     defaults = ("num_rounds=4", PLAIN, "engine=stacked")
-    config = make_config(f"algorithm.name={name}", *defaults, *words, workers=len(how.get("sizes", SIZES)))
+    config = make_config(f"algorithm.name={name}", *defaults, *args, workers=len(how.get("sizes", SIZES)))
     fields = {key: value for key, value in config.algorithm.items() if key != "name"}
     return follow(config, algorithm=watching(base.get(name), **fields), **how)
 
@@ -165,13 +165,13 @@ def as_points(targets: np.ndarray) -> Tensor:
 
 
 def run_quadratics(
-    name: str, *words: str, targets: np.ndarray, start: Tensor | None = None, sizes: tuple[int, ...] | None = None
+    name: str, *args: str, targets: np.ndarray, start: Tensor | None = None, sizes: tuple[int, ...] | None = None
 ) -> tuple[Trajectory, Tensor]:
     """Worker i owns sizes[i] copies (two) of the image targets[i]; the trajectory from ``start``, and the a_i."""
     workers, dim = targets.shape
     sizes = sizes or (2,) * workers
     dataset = synthetic_dataset((1, 1, dim), dim)
-    config = make_config(f"algorithm.name={name}", f"cohort_size={workers}", *words, workers=workers)
+    config = make_config(f"algorithm.name={name}", f"cohort_size={workers}", *args, workers=workers)
     labels = np.arange(sum(sizes)) % dim
     images = ImageSet.from_arrays(targets.repeat(sizes, axis=0).reshape(-1, 1, 1, dim), labels)
     partition = Partition(np.arange(sum(sizes)), np.concatenate([[0], np.cumsum(sizes)]))

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import processes, projection, scaling, server, suite, synthetic
 from benchmarks.__main__ import main
-from benchmarks.federation import LIGHTNING, WARM_UP, flop_per_sample, run, w1_words
+from benchmarks.federation import LIGHTNING, WARM_UP, flop_per_sample, run, w1_arguments
 from benchmarks.layers import layer_bound
 from benchmarks.machine import description, memory_bytes, peak_bytes
 from benchmarks.memory_use import state_slots, tensors
@@ -63,8 +63,8 @@ def test_layers_alone_are_timed(finished):
 
 
 def test_w1_is_what_it_says():
-    words = w1_words()
-    assert {"num_workers=100", "cohort_size=10", "local_steps=5", "batch_size=64", "model.norm=none"} <= set(words)
+    args = w1_arguments()
+    assert {"num_workers=100", "cohort_size=10", "local_steps=5", "batch_size=64", "model.norm=none"} <= set(args)
 
 
 def test_random_images_are_the_same_in_every_process():

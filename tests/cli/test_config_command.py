@@ -9,10 +9,10 @@ from fl_platform.config.schema import to_dict
 
 
 def test_it_prints_every_resolved_key_and_the_ids(capsys):
-    words = ["data.name=mnist", "algorithm.name=gradma", "seed=3"]
-    assert main(["config", *words]) == 0
+    args = ["data.name=mnist", "algorithm.name=gradma", "seed=3"]
+    assert main(["config", *args]) == 0
     printed = capsys.readouterr().out
-    spec = resolve(compose(words))
+    spec = resolve(compose(args))
     assert yaml.safe_load(printed) == to_dict(spec.config)
     assert printed.endswith(f"# run {spec.run_id}, group {spec.group_id}\n")
     assert "  shards_per_worker: 2  # only with data.partition=shards\n" in printed

@@ -5,7 +5,7 @@ from PIL import Image
 from fl_platform.cli import main
 from fl_platform.config.compose import compose
 from fl_platform.data import datasets
-from fl_platform.data.deal import deal, prepare
+from fl_platform.data.prepare import partition_of, prepare
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +26,12 @@ def test_list_says_what_is_where(capsys, tmp_path):
 
 
 def test_partition_prints_what_a_run_would_deal(capsys):
-    words = ["data.dirichlet_omega=0.05", "num_workers=30", "seed=4"]
-    assert main(["data", "partition", *words]) == 0
+    args = ["data.dirichlet_omega=0.05", "num_workers=30", "seed=4"]
+    assert main(["data", "partition", *args]) == 0
     lines = capsys.readouterr().out.splitlines()
-    config = compose(words)
+    config = compose(args)
     labels = prepare(config)[0].labels
-    partition = deal(config, labels)
+    partition = partition_of(config, labels)
     counts = partition.class_counts(labels, 10)
     assert lines[0] == "digits, dirichlet omega=0.05, 30 workers, seed 4"
     for worker, line in enumerate(lines[2:32]):
@@ -59,10 +59,10 @@ def test_long_tables_are_cut(capsys):
     assert "... and 300 more workers" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["data.partition=iid"], ["num_workers=10"], ["num_workers=600"]])
-def test_the_bubble_plot_is_an_image_with_bubbles(tmp_path, words):
+@pytest.mark.parametrize("args", [["data.partition=iid"], ["num_workers=10"], ["num_workers=600"]])
+def test_the_bubble_plot_is_an_image_with_bubbles(tmp_path, args):
     out = tmp_path / "new" / "bubbles.png"
-    assert main(["data", "partition", *words, "--out", str(out)]) == 0
+    assert main(["data", "partition", *args, "--out", str(out)]) == 0
     with Image.open(out) as image:
         pixels = np.asarray(image.convert("RGB")).astype(int)
     is_blue = (pixels[..., 2] - pixels[..., 0]) > 40
@@ -70,7 +70,7 @@ def test_the_bubble_plot_is_an_image_with_bubbles(tmp_path, words):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["partition", "num_workers=1000"], "num_workers=1000 is not possible with 1437 training samples"),
         (["partition", "data.name=mnist"], "data get mnist"),
@@ -80,16 +80,16 @@ def test_the_bubble_plot_is_an_image_with_bubbles(tmp_path, words):
         (["get", "digits"], "needs no files"),
     ],
 )
-def test_bad_input_is_one_sentence_and_code_2(capsys, words, message):
-    assert main(["data", *words]) == 2
+def test_bad_input_is_one_sentence_and_code_2(capsys, args, message):
+    assert main(["data", *args]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list", "--help"], ["get", "--help"], ["partition", "--help"]])
-def test_help(capsys, words):
+@pytest.mark.parametrize("args", [["--help"], ["list", "--help"], ["get", "--help"], ["partition", "--help"]])
+def test_help(capsys, args):
     with pytest.raises(SystemExit) as left:
-        main(["data", *words])
+        main(["data", *args])
     assert left.value.code == 0
     assert "usage: fl_platform data" in capsys.readouterr().out

@@ -16,9 +16,9 @@ from fl_platform.errors import UserError
 KEY = "0123456789abcdef" * 2 + "01234567"  # the form of a W&B key
 
 
-def report(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, dict[str, Any]]]:
+def report(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, dict[str, dict[str, Any]]]:
     """Exit code and findings by part."""
-    code = main(["--json", *words])
+    code = main(["--json", *args])
     printed = json.loads(capsys.readouterr().out)
     assert printed["ok"] is (code == 0)
     return code, {finding["part"]: finding for finding in printed["findings"]}

@@ -10,7 +10,7 @@ import fl_platform as fl
 from fl_platform.cli import export as command
 from fl_platform.cli import main
 from fl_platform.config.compose import compose
-from fl_platform.data.deal import prepare
+from fl_platform.data.prepare import prepare
 from fl_platform.federation.export import FORMATS
 
 QUICK = {"num_workers": 10, "cohort_size": 3, "local_steps": 1, "num_rounds": 4, "tracking.mode": "disabled"}
@@ -28,9 +28,9 @@ def images():
     return test.images, test.labels
 
 
-def export(result, tmp_path, *words):
+def export(result, tmp_path, *args):
     path = tmp_path / "model.pt"
-    assert main(["export", str(result.directory), "--to", str(path), *words]) == 0
+    assert main(["export", str(result.directory), "--to", str(path), *args]) == 0
     return path, json.loads((tmp_path / "model.pt.json").read_text())
 
 
@@ -85,8 +85,8 @@ def test_a_hostile_name_stays_text_in_the_card(tmp_path):
     assert raw.isascii()
 
 
-def refused(capsys, *words):
-    assert main(["export", *words]) == 2
+def refused(capsys, *args):
+    assert main(["export", *args]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     return err
@@ -100,8 +100,8 @@ def test_what_cannot_be_exported_is_one_sentence(result, tmp_path, capsys):
 
 
 def test_a_run_is_found_by_its_id(result, tmp_path):
-    words = [result.run_id, "--runs", str(result.directory.parent), "--to", str(tmp_path / "model.pt")]
-    assert main(["export", *words]) == 0
+    args = [result.run_id, "--runs", str(result.directory.parent), "--to", str(tmp_path / "model.pt")]
+    assert main(["export", *args]) == 0
 
 
 def test_a_checkpoint_with_code_in_it_is_refused_before_any_of_it_runs(tmp_path, capsys):

@@ -78,8 +78,8 @@ def test_build_from_logs_then_from_the_archive_gives_the_same_bytes(
 
 
 def test_free_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["report", "--source", "runs", "--rows", "algorithm.name", "--columns", "data.dirichlet_omega,cohort_size"]
-    assert main([*words, "--where", "seed=[0, 1]", "--where", "algorithm.name=moon", "--format", "markdown"]) == 0
+    args = ["report", "--source", "runs", "--rows", "algorithm.name", "--columns", "data.dirichlet_omega,cohort_size"]
+    assert main([*args, "--where", "seed=[0, 1]", "--where", "algorithm.name=moon", "--format", "markdown"]) == 0
     out = capsys.readouterr().out
     assert "data.dirichlet\\_omega=0.1, cohort\\_size=10" in out
     assert "| moon | " in out
@@ -88,7 +88,7 @@ def test_free_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["--source", "runs", "--rows", "algoritm.name"], "did you mean 'algorithm.name'"),
         (["--source", "runs", "--rows", "seed", "--columns", "cohort"], "no run has this configuration key"),
@@ -105,10 +105,10 @@ def test_free_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_words_get_one_sentence(
-    place: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    place: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str
 ) -> None:
     spec(place, SPEC)
-    assert main(["report", *words]) == 2
+    assert main(["report", *args]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1

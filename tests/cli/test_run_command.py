@@ -1,4 +1,4 @@
-"""``run`` as a user calls it: words in; a last line, files and an exit code out."""
+"""``run`` as a user calls it: args in; a last line, files and an exit code out."""
 
 import json
 import os
@@ -25,21 +25,21 @@ LAST_LINE = re.compile(
 )
 
 
-def run(capsys, *words):
+def run(capsys, *args):
     """(exit code, last line of stdout, stderr) of a run in this process."""
-    code = main(["run", *words])
+    code = main(["run", *args])
     captured = capsys.readouterr()
     return code, (captured.out.splitlines() or [""])[-1], captured.err
 
 
-def in_process(capsys, output, *words):
-    code, line, _ = run(capsys, *SMALL, *words, f"output.dir={output}")
+def in_process(capsys, output, *args):
+    code, line, _ = run(capsys, *SMALL, *args, f"output.dir={output}")
     assert code == 0
     return LAST_LINE.fullmatch(line)
 
 
-def fingerprint(capsys, *words):
-    code, line, _ = run(capsys, *words)
+def fingerprint(capsys, *args):
+    code, line, _ = run(capsys, *args)
     assert code == 0
     return LAST_LINE.fullmatch(line)["fingerprint"]
 
@@ -201,8 +201,8 @@ BAD = {
 def test_bad_input_is_one_sentence_and_code_2_before_any_work(what, capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("FL_DATA_ROOT", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    words, message = BAD[what]
-    code, line, err = run(capsys, *([] if "--resume" in words else SMALL), f"output.dir={tmp_path}", *words)
+    args, message = BAD[what]
+    code, line, err = run(capsys, *([] if "--resume" in args else SMALL), f"output.dir={tmp_path}", *args)
     assert code == 2
     assert line == ""
     assert re.fullmatch(r"fl_platform: [^\n]+\n", err)
@@ -224,10 +224,10 @@ def test_an_option_without_its_value_is_argparse_code_2(capsys):
 def interrupted(tmp_path_factory):
     """A run of six rounds stopped in this process after three: its output directory, and the undisturbed line."""
     output = tmp_path_factory.mktemp("interrupted")
-    words = [*SMALL, "num_rounds=6", "algorithm.name=scaffold", "checkpoint.every=3"]
-    assert main(["run", *words, f"output.dir={output}/whole"]) == 0
+    args = [*SMALL, "num_rounds=6", "algorithm.name=scaffold", "checkpoint.every=3"]
+    assert main(["run", *args, f"output.dir={output}/whole"]) == 0
     [whole] = (output / "whole").glob("*/result.json")
-    assert main(["run", *words, f"output.dir={output}/part"]) == 0
+    assert main(["run", *args, f"output.dir={output}/part"]) == 0
     [result] = (output / "part").glob("*/result.json")
     result.unlink()  # as if it had been killed between the third round and the sixth
     [checkpoints] = (output / "part").glob("*/attempts/*/checkpoints")
@@ -252,13 +252,13 @@ def test_every_way_to_resume_gives_equal_bits(way, interrupted, capsys, tmp_path
     source, expected = interrupted
     run_path = copy_of(source, tmp_path)
     [checkpoint] = run_path.rglob("*.ckpt")
-    words = {
+    args = {
         "run id": ["--resume", run_path.name, f"output.dir={tmp_path}"],
         "directory": ["--resume", str(run_path)],
         "checkpoint": ["--resume", str(checkpoint), "engine=loop", "--threads=1"],
         "continue": [*SMALL, "num_rounds=6", "algorithm.name=scaffold", f"output.dir={tmp_path}", "--continue"],
     }[way]
-    assert fingerprint(capsys, *words) == expected
+    assert fingerprint(capsys, *args) == expected
     [rows] = run_path.rglob("rounds.jsonl")
     assert [json.loads(row)["round"] for row in rows.read_text().splitlines()] == [1, 2, 3, 4, 5, 6]
     assert json.loads((run_path / "result.json").read_text())["fingerprint"] == expected
@@ -304,9 +304,9 @@ def test_a_config_file_is_refused_on_resume(interrupted, capsys, tmp_path):
 
 def test_a_run_of_an_earlier_version_goes_on_in_its_own_directory(capsys, tmp_path):
     """Its checkpoint holds the earlier keys, its directory the id those keys gave."""
-    words = [*SMALL, "num_rounds=4", "checkpoint.every=2", "algorithm.name=gradma", "algorithm.memory_size=5"]
-    words += ["algorithm.qp.scope=tensor", "trainer.enable_progress_bar=false"]
-    expected = fingerprint(capsys, *words, f"output.dir={tmp_path}")
+    args = [*SMALL, "num_rounds=4", "checkpoint.every=2", "algorithm.name=gradma", "algorithm.memory_size=5"]
+    args += ["algorithm.qp.scope=tensor", "trainer.enable_progress_bar=false"]
+    expected = fingerprint(capsys, *args, f"output.dir={tmp_path}")
     [result] = tmp_path.glob("*/result.json")
     result.unlink()
     result.parent.rename(tmp_path / "0123456789ab")
@@ -362,14 +362,14 @@ def test_the_second_ctrl_c_ends_the_command_with_code_130(capsys, tmp_path):
 # --- as a process of its own ---
 
 
-def start(*words):
-    command = [sys.executable, "-m", "fl_platform", "run", *words]
+def start(*args):
+    command = [sys.executable, "-m", "fl_platform", "run", *args]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_process_prints_its_result_and_nothing_that_alarms(tmp_path):
-    words = [word for word in SMALL if not word.startswith("tracking")]
-    process = start(*words, f"output.dir={tmp_path}")
+    args = [word for word in SMALL if not word.startswith("tracking")]
+    process = start(*args, f"output.dir={tmp_path}")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0
     assert LAST_LINE.fullmatch(out.strip())
@@ -377,8 +377,8 @@ def test_a_process_prints_its_result_and_nothing_that_alarms(tmp_path):
 
 
 def test_an_interrupted_process_saves_says_how_to_resume_and_loses_nothing(capsys, tmp_path):
-    words = [*SMALL, "num_rounds=100", "algorithm.name=fedavgm", f"output.dir={tmp_path}"]
-    process = start(*words)
+    args = [*SMALL, "num_rounds=100", "algorithm.name=fedavgm", f"output.dir={tmp_path}"]
+    process = start(*args)
     deadline = time.monotonic() + 100
     while time.monotonic() < deadline and process.poll() is None:
         if any(path.stat().st_size > 0 for path in tmp_path.glob("*/attempts/*/rounds.jsonl")):
@@ -399,5 +399,5 @@ def test_an_interrupted_process_saves_says_how_to_resume_and_loses_nothing(capsy
     assert resumed["rounds"] == "100"
     [rows] = tmp_path.glob("*/attempts/*/rounds.jsonl")
     assert [json.loads(row)["round"] for row in rows.read_text().splitlines()] == list(range(1, 101))
-    undisturbed = fingerprint(capsys, *words[:-1], f"output.dir={tmp_path}/undisturbed")
+    undisturbed = fingerprint(capsys, *args[:-1], f"output.dir={tmp_path}/undisturbed")
     assert resumed["fingerprint"] == undisturbed

@@ -50,8 +50,8 @@ def write(name: str, parameters: dict[str, Any], **content: Any) -> str:
     return f"{name}.yaml"
 
 
-def start(*words: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "fl_platform", "sweep", "run", *words]
+def start(*overrides: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "fl_platform", "sweep", "run", *overrides]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -73,13 +73,13 @@ def rounds_on_disk(run_id: str) -> int:
     return max((path.read_text(encoding="utf-8").count("\n") for path in paths), default=0)
 
 
-def stop_after(rounds: int, words: list[str]) -> threading.Thread:
+def stop_after(rounds: int, overrides: list[str]) -> threading.Thread:
     """Waits, beside a launcher, until a trial has some rounds on disk, and asks for a stop."""
 
     def wait() -> None:
         while not any(rounds_on_disk(path.name) > rounds for path in Path("runs").glob("[0-9a-f]*")):
             time.sleep(0.1)
-        main(["sweep", "stop", *words])
+        main(["sweep", "stop", *overrides])
 
     thread = threading.Thread(target=wait, daemon=True)  # a launcher that fails leaves it waiting
     thread.start()
@@ -89,27 +89,29 @@ def stop_after(rounds: int, words: list[str]) -> threading.Thread:
 def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Stopped by `sweep stop`, then the launcher killed, then the trial it left: the third launch completes the run."""
     file = write("long", {"num_rounds": {"value": 600}, "checkpoint.every": {"value": 20}})
-    words = [file, "tracking.mode=disabled"]
-    stopper = stop_after(30, words)
-    assert main(["sweep", "run", *words]) == 130
+    overrides = [file, "tracking.mode=disabled"]
+    stopper = stop_after(30, overrides)
+    assert main(["sweep", "run", *overrides]) == 130
     stopper.join()
-    (entry,) = entries_of(*words)
+    (entry,) = entries_of(*overrides)
     run_id = entry.run_id or ""
     stopped_at = rounds_on_disk(run_id)
     assert entry.state == "interrupted"
     assert entry.summary[metrics.ROUNDS] == stopped_at < 600
 
-    launcher = start(*words)
-    wait_for(lambda: rounds_on_disk(run_id) > stopped_at + 30 and entries_of(*words)[0].state == "started", launcher)
-    (entry,) = entries_of(*words)
+    launcher = start(*overrides)
+    wait_for(
+        lambda: rounds_on_disk(run_id) > stopped_at + 30 and entries_of(*overrides)[0].state == "started", launcher
+    )
+    (entry,) = entries_of(*overrides)
     assert entry.pid != launcher.pid
     launcher.send_signal(signal.SIGKILL)
     launcher.communicate()
     os.kill(entry.pid, signal.SIGKILL)
 
-    assert main(["sweep", "run", *words]) == 0
+    assert main(["sweep", "run", *overrides]) == 0
     assert "attempt 3" in capsys.readouterr().err
-    (entry,) = entries_of(*words)
+    (entry,) = entries_of(*overrides)
     assert entry.state == "finished"
     assert len(list(Path("runs", run_id, "attempts").iterdir())) == 1  # every attempt went on with the first one's
     keys_given = [f"{key}={value}" for key, value in {**SMALL, "num_rounds": 600}.items()]
@@ -153,35 +155,35 @@ def test_hyperband_two_launchers_and_what_reaches_wandb(capsys: pytest.CaptureFi
 
 
 def test_continue_starts_or_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
+    overrides = [
         "run",
         *(f"{key}={value}" for key, value in SMALL.items()),
         "num_rounds=4",
         "checkpoint.every=1",
         "tracking.mode=disabled",
     ]
-    assert main([*words, "--continue"]) == 0
+    assert main([*overrides, "--continue"]) == 0
     (run_path,) = [path.parent for path in Path("runs").glob("*/result.json")]
     whole = json.loads((run_path / "result.json").read_text(encoding="utf-8"))
     (run_path / "result.json").unlink()
     newest = max((run_path / "attempts/0001/checkpoints").glob("*.ckpt"))
     newest.unlink()
-    assert main([*words, "--continue"]) == 0
+    assert main([*overrides, "--continue"]) == 0
     again = json.loads((run_path / "result.json").read_text(encoding="utf-8"))
     assert again[metrics.FINGERPRINT] == whole[metrics.FINGERPRINT]
     assert [path.name for path in (run_path / "attempts").iterdir()] == ["0001"]
-    assert main([*words, "--continue"]) == 0  # finished: nothing to go on with, so a new attempt
+    assert main([*overrides, "--continue"]) == 0  # finished: nothing to go on with, so a new attempt
     assert [path.name for path in (run_path / "attempts").iterdir()] == ["0002"]
 
 
 def test_run_reads_keys_as_agents_write_them() -> None:
-    words = [f"--{key}={value}" for key, value in {**SMALL, "num_rounds": 1, "tracking.mode": "disabled"}.items()]
-    assert main(["run", *words, "--json=out.json"]) == 0
+    overrides = [f"--{key}={value}" for key, value in {**SMALL, "num_rounds": 1, "tracking.mode": "disabled"}.items()]
+    assert main(["run", *overrides, "--json=out.json"]) == 0
     assert json.loads(Path("out.json").read_text(encoding="utf-8"))[metrics.ROUNDS] == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("overrides", "said"),
     [
         (["run", "none.yaml"], "none.yaml: no such file"),
         (["run", "small.yaml", "sede=1"], "unknown key 'sede'; did you mean 'seed'?"),
@@ -192,11 +194,11 @@ def test_run_reads_keys_as_agents_write_them() -> None:
         (["run", "program.yaml"], "does not call `fl_platform run`"),
     ],
 )
-def test_bad_input_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_sentence(overrides: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     write("small", {"seed": {"values": [0]}})
     write("random", {"local_lr": {"min": 0.1, "max": 0.2}}, method="random")
     write("program", {"seed": {"values": [0]}}, command=["python", "train.py", "${args}"])
-    assert main(["sweep", *words]) == 2
+    assert main(["sweep", *overrides]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1

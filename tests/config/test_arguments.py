@@ -25,8 +25,8 @@ def test_keys_files_and_flags_in_any_order(parse):
 
 def test_a_spec_is_what_keys_and_files_describe(tmp_path):
     (tmp_path / "a.yaml").write_text("seed: 1\nlocal_lr: 0.5\n")
-    words = ["--config", str(tmp_path / "a.yaml"), "--seed=2", "algorithm.mu=1", "--drop-unused"]
-    spec = spec_of(parse_run(words))
+    args = ["--config", str(tmp_path / "a.yaml"), "--seed=2", "algorithm.mu=1", "--drop-unused"]
+    spec = spec_of(parse_run(args))
     assert (spec.config.seed, spec.config.local_lr, spec.config.algorithm) == (2, 0.5, {"name": "fedavg"})
     with pytest.raises(UserError, match="fedavg has no such field"):
         spec_of(parse_run(["algorithm.mu=1"]))

@@ -19,10 +19,10 @@ from fl_platform.errors import UserError
 from fl_platform.paper.scenarios import COLUMNS
 
 
-def refusal(*words: str, files: list[Path] | None = None) -> str:
-    """The sentence that refuses these words."""
+def refusal(*args: str, files: list[Path] | None = None) -> str:
+    """The sentence that refuses these args."""
     with pytest.raises(UserError) as caught:
-        compose(list(words), files)
+        compose(list(args), files)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -130,7 +130,7 @@ def test_a_bad_word_is_refused_in_one_sentence(word, message):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (
             ["cohort_size=11", "num_workers=10"],
@@ -143,8 +143,8 @@ def test_a_bad_word_is_refused_in_one_sentence(word, message):
         ),
     ],
 )
-def test_keys_that_contradict_each_other_are_refused(words, message):
-    assert refusal(*words) == message
+def test_keys_that_contradict_each_other_are_refused(args, message):
+    assert refusal(*args) == message
 
 
 @pytest.mark.parametrize(
@@ -214,14 +214,14 @@ def test_sources_from_weakest_to_strongest(tmp_path):
     entry = {"keys": {"local_lr": 0.3, "server_lr": 0.3, "batch_size": 30, "cohort_size": 7, "aggregation": "samples"}}
     chosen.write_text(yaml.safe_dump({"chosen": {"mnist_w1_s10": {"fedavg": entry}}}))
     (tmp_path / "file.yaml").write_text("batch_size: 50\nlocal_steps: 50\n")
-    words = [
+    args = [
         "preset=paper",
         "scenario=mnist_w1_s10",
         f"chosen={chosen}",
         "point=server_lr=0.4 batch_size=40",
         "local_steps=6",
     ]
-    config = compose(words, [tmp_path / "file.yaml"])
+    config = compose(args, [tmp_path / "file.yaml"])
     assert config.num_rounds == 500  # the scenario, over a default
     assert config.cohort_size == 7  # chosen, over the scenario
     assert config.aggregation == "samples"  # chosen, over the preset
@@ -311,9 +311,9 @@ values = st.recursive(
         max_size=3,
     )
 )
-def test_words_give_a_configuration_or_a_user_error(words):
+def test_words_give_a_configuration_or_a_user_error(args):
     with contextlib.suppress(UserError):
-        resolve(compose(words))
+        resolve(compose(args))
 
 
 @settings(max_examples=100)

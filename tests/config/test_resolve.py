@@ -17,16 +17,16 @@ from fl_platform.data import datasets
 from fl_platform.errors import UserError
 
 
-def spec_of(*words):
-    return resolve(compose(list(words)))
+def spec_of(*args):
+    return resolve(compose(list(args)))
 
 
-def resolved(*words):
-    return spec_of(*words).config
+def resolved(*args):
+    return spec_of(*args).config
 
 
-def identifier(*words):
-    return spec_of(*words).run_id
+def identifier(*args):
+    return spec_of(*args).run_id
 
 
 def test_a_spec_is_frozen_and_says_where_the_run_lies():
@@ -186,16 +186,16 @@ def test_a_key_counts_only_while_another_has_not_switched_it_off(key):
 
 
 def test_equal_experiments_given_in_different_ways_have_one_id(tmp_path):
-    words = ["data.name=mnist", "algorithm.name=fedprox", "algorithm.mu=1", "local_lr=0.10", "num_rounds=500"]
+    args = ["data.name=mnist", "algorithm.name=fedprox", "algorithm.mu=1", "local_lr=0.10", "num_rounds=500"]
     file = tmp_path / "config.yaml"
     file.write_text(
         yaml.safe_dump({"data": {"name": "mnist"}, "algorithm": {"name": "fedprox", "mu": 1.0}, "local_lr": "1e-1"})
     )
     ways = [
-        spec_of(*words),
-        spec_of(*reversed(words)),
+        spec_of(*args),
+        spec_of(*reversed(args)),
         resolve(compose([], [file])),
-        spec_of("point=" + " ".join(words)),
+        spec_of("point=" + " ".join(args)),
         resolve(compose(["algorithm={name: fedprox, mu: 1e0}", "data.name=mnist", "aggregation=uniform"])),
     ]
     assert len({way.run_id for way in ways}) == 1
@@ -207,13 +207,13 @@ def test_equal_experiments_given_in_different_ways_have_one_id(tmp_path):
 @pytest.mark.parametrize("name", base.names())
 def test_a_default_said_aloud_does_not_change_the_id(name):
     fields = [(key, default_of(field)) for key, field in walk(base.get(name))]
-    words = [f"algorithm.{key}={'null' if value is None else value}" for key, value in fields]
-    words.insert(0, f"algorithm.name={name}")
-    assert identifier(*words) == identifier(f"algorithm.name={name}")
+    args = [f"algorithm.{key}={'null' if value is None else value}" for key, value in fields]
+    args.insert(0, f"algorithm.name={name}")
+    assert identifier(*args) == identifier(f"algorithm.name={name}")
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["data.name=minst"], "data.name=minst is not known; allowed: .*; did you mean 'mnist'"),
         (["algorithm.name=fedporx"], "algorithm.name=fedporx is not known; allowed: .*; did you mean 'fedproxm?'"),
@@ -264,9 +264,9 @@ def test_a_default_said_aloud_does_not_change_the_id(name):
         (["plugins=[.x]"], r"plugins=\[.x\] cannot be imported"),
     ],
 )
-def test_names_and_hyper_parameters_are_checked_before_any_work(words, message):
+def test_names_and_hyper_parameters_are_checked_before_any_work(args, message):
     with pytest.raises(UserError, match=f"^{message}"):
-        resolved(*words)
+        resolved(*args)
 
 
 def test_a_sweep_may_drop_fields_that_other_algorithms_have():
@@ -320,8 +320,8 @@ def test_an_algorithm_may_declare_groups_conditions_and_presets_of_its_own():
 
 @pytest.mark.parametrize("name", ["gradma", "gradma_s"])
 def test_the_default_memory_has_a_slot_for_every_worker_up_to_the_papers_100(name):
-    def size(*words):
-        return resolve(compose([f"algorithm.name={name}", *words])).config.algorithm["memory_size"]
+    def size(*args):
+        return resolve(compose([f"algorithm.name={name}", *args])).config.algorithm["memory_size"]
 
     assert (size("num_workers=20"), size(), size("num_workers=150")) == (20, 100, 100)
     assert (size("algorithm.memory_size=0"), size("num_workers=20", "algorithm.memory_size=null")) == (0, 20)
@@ -330,7 +330,7 @@ def test_the_default_memory_has_a_slot_for_every_worker_up_to_the_papers_100(nam
 
 
 def test_a_memory_of_100_by_default_or_given_is_one_run_and_has_the_id_it_always_had():
-    words = ["algorithm.name=gradma"]
-    ids = {resolve(compose([*words, *more])).run_id for more in ([], ["algorithm.memory_size=100"])}
+    args = ["algorithm.name=gradma"]
+    ids = {resolve(compose([*args, *more])).run_id for more in ([], ["algorithm.memory_size=100"])}
     assert ids == {"3b68db347dfd"}
     assert resolve(compose(["algorithm.name=gradma_s", "num_workers=150", "data.name=mnist"])).run_id == "ae596063136f"

@@ -21,9 +21,9 @@ ALGORITHMS = base.names()
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_same_seed_gives_equal_bits_and_another_seed_does_not(name, engine):
-    words = (f"algorithm.name={name}", f"engine={engine}")
-    first, second = train(make_config(*words)), train(make_config(*words))
-    other = train(make_config(*words, "seed=1"))
+    args = (f"algorithm.name={name}", f"engine={engine}")
+    first, second = train(make_config(*args)), train(make_config(*args))
+    other = train(make_config(*args, "seed=1"))
     assert torch.equal(first.params, second.params)
     assert first.figures() == second.figures()
     assert not torch.equal(first.params, other.params)
@@ -47,9 +47,9 @@ def test_two_rounds_resumed_for_two_more_equal_four(name, engine, tmp_path):
 @pytest.mark.parametrize("aggregation", ["uniform", "samples"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_loop_engine_equals_stacked_engine(name, aggregation):
-    words = (f"algorithm.name={name}", f"aggregation={aggregation}")
-    loop = train(make_config(*words, "engine=loop"))
-    stacked = train(make_config(*words, "engine=stacked"))
+    args = (f"algorithm.name={name}", f"aggregation={aggregation}")
+    loop = train(make_config(*args, "engine=loop"))
+    stacked = train(make_config(*args, "engine=stacked"))
     assert torch.allclose(loop.params, stacked.params, rtol=0, atol=1e-10)
     assert torch.allclose(loop.module.global_buffers, stacked.module.global_buffers, rtol=0, atol=1e-10)
 
@@ -78,7 +78,7 @@ def test_relabelled_workers_leave_the_model_unchanged(name, monkeypatch):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_hyper_parameters_survive_words_config_and_checkpoint(name, tmp_path):
     kind = base.get(name)
-    words = [f"algorithm.name={name}"]
+    args = [f"algorithm.name={name}"]
     for field_name, field in walk(kind):
         changed = field.metadata["choices"][-1] if field.metadata.get("choices") else default_of(field)
         if field.metadata.get("is_device"):
@@ -87,10 +87,10 @@ def test_hyper_parameters_survive_words_config_and_checkpoint(name, tmp_path):
             changed = changed / 2
         if field.metadata["is_device"]:
             changed = "cpu"
-        words.append(f"algorithm.{field_name}={5 if field_name == 'memory_size' else changed}")
-    config = make_config(*words)
+        args.append(f"algorithm.{field_name}={5 if field_name == 'memory_size' else changed}")
+    config = make_config(*args)
     algorithm = make_algorithm(config)
-    for word in words[1:]:
+    for word in args[1:]:
         key, value = word.split("=")
         assert str(operator.attrgetter(key.removeprefix("algorithm."))(algorithm)) == value
     done = train(config, algorithm=algorithm, checkpoints=tmp_path)
@@ -107,7 +107,7 @@ def test_two_rounds_on_every_model(name, monkeypatch):
     """Every method runs on every architecture in both engines with equal results (VGG-11 with narrow layers)."""
     monkeypatch.setattr(vgg11, "GROUPS", tuple(tuple(4 for _ in group) for group in vgg11.GROUPS))
     for model, shape in (("lenet5", (3, 16, 16)), ("vgg11", (3, 32, 32)), ("resnet20", (1, 8, 8))):
-        words = (
+        args = (
             f"algorithm.name={name}",
             f"model.name={model}",
             "num_rounds=2",
@@ -118,7 +118,7 @@ def test_two_rounds_on_every_model(name, monkeypatch):
         width = ("model.width=4",) if model == "resnet20" else ()
         results = [
             train(
-                make_config(*words, *width, f"engine={engine}", workers=3),
+                make_config(*args, *width, f"engine={engine}", workers=3),
                 sizes=(3, 5, 9),
                 dataset=synthetic_dataset(shape),
             )

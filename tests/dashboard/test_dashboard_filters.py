@@ -18,7 +18,7 @@ RUNS = {
     for run in (
         shown(make_log("fedavg", 0, run_id="a", local_lr=0.1, model__width=None)),
         shown(make_log("fedavg", 2, run_id="b", local_lr=0.03, model__width=16, level=0.95, speed=1.0)),
-        shown(make_log("gradma", 1, run_id="c", local_lr=0.1, algorithm__memory_size=50, note="two words, one comma")),
+        shown(make_log("gradma", 1, run_id="c", local_lr=0.1, algorithm__memory_size=50, note="two args, one comma")),
         shown(make_log("gradma_s", 2, run_id="d", status="crashed", omega=0.01, algorithm__memory_size=100)),
     )
 }
@@ -54,8 +54,8 @@ def found(text: str) -> str:
         ("model.width=null", "a"),
         ("width=none", "a"),
         ("width=16", "b"),
-        ('note="two words, one comma"', "c"),
-        ("note~words", "c"),
+        ('note="two args, one comma"', "c"),
+        ("note~args", "c"),
         ("status=crashed", "d"),
         ('scenario="MNIST, ω=0.1, S=10"', "abc"),
         ("dirichlet_omega<=0.01", "d"),
@@ -84,7 +84,7 @@ def test_a_filter_finds(text: str, ids: str) -> None:
         ("local_lr>=high", "local_lr>=high needs a number after >="),
         ("seed>1,2", "seed> takes one number, not 2 values"),
         ("=3", "'=3' has no key before it; write key=value"),
-        ('note="two words', "the quote before 'two words' is not closed"),
+        ('note="two args', "the quote before 'two args' is not closed"),
         ("locl_lr=1", "no run has a key or figure 'locl_lr'; did you mean 'local_lr'?"),
         ("memory_sise=1", "did you mean 'memory_size'?"),
         ("name=x partition=x", None),

@@ -108,7 +108,7 @@ def test_a_run_is_looked_up_never_opened(site: Site, run_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("overview?since=-1", "since=-1 is not allowed"),
         ("overview?since=%F0%9F%98%80", "must be a whole number"),
@@ -123,8 +123,8 @@ def test_a_run_is_looked_up_never_opened(site: Site, run_id: str) -> None:
         ("importance?q=gradma&objective=top", "importance needs at least 10 runs"),
     ],
 )
-def test_bad_words_get_one_sentence(site: Site, words: str, message: str) -> None:
-    status, _, body = site.ask(f"/api/{words}")
+def test_bad_words_get_one_sentence(site: Site, args: str, message: str) -> None:
+    status, _, body = site.ask(f"/api/{args}")
     assert status == 400
     assert message in json.loads(body)["error"]
 

@@ -9,8 +9,8 @@ import torch
 from fl_platform.config.compose import compose
 from fl_platform.data import datasets
 from fl_platform.data.datasets import Dataset
-from fl_platform.data.deal import prepare, split_validation
 from fl_platform.data.image_set import ImageSet
+from fl_platform.data.prepare import prepare, split_validation
 from fl_platform.errors import UserError
 
 SIZES = {

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_platform.config.compose import compose
-from fl_platform.data.deal import deal
 from fl_platform.data.partition import Partition, make_partition
+from fl_platform.data.prepare import partition_of
 from fl_platform.errors import UserError
 
 KINDS = ("dirichlet", "iid", "shards")
@@ -184,7 +184,9 @@ def test_unknown_kind_is_refused():
 
 def test_deal_follows_the_configuration():
     labels = LABELS[::50]
-    base = deal(compose(["num_workers=20"]), labels)
-    assert np.array_equal(base.indices, deal(compose(["num_workers=20", "algorithm.name=gradma"]), labels).indices)
+    base = partition_of(compose(["num_workers=20"]), labels)
+    assert np.array_equal(
+        base.indices, partition_of(compose(["num_workers=20", "algorithm.name=gradma"]), labels).indices
+    )
     for word in ("seed=1", "data.dirichlet_omega=1.0", "data.partition=iid", "data.partition=shards"):
-        assert not np.array_equal(base.indices, deal(compose(["num_workers=20", word]), labels).indices), word
+        assert not np.array_equal(base.indices, partition_of(compose(["num_workers=20", word]), labels).indices), word

@@ -25,16 +25,16 @@ def distance(one: Finished, other: Finished) -> float:
     return max(float((a.double() - b.double()).abs().max()) for a, b in pairs if a.numel())
 
 
-def both(*words: str) -> tuple[Finished, Finished]:
+def both(*args: str) -> tuple[Finished, Finished]:
     """On the CPU and on the device."""
-    config = make_config("num_rounds=2", *words)
+    config = make_config("num_rounds=2", *args)
     return run_on(CPU, config), run_on(DEVICE, config)
 
 
-@pytest.mark.parametrize("words", [("engine=loop",), ("engine=stacked", "model.norm=none")], ids=["loop", "stacked"])
+@pytest.mark.parametrize("args", [("engine=loop",), ("engine=stacked", "model.norm=none")], ids=["loop", "stacked"])
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in PROJECTING])
-def test_the_same_kernels_give_the_same_bits(name, words):
-    here, there = both(f"algorithm.name={name}", "precision=float32", *words)
+def test_the_same_kernels_give_the_same_bits(name, args):
+    here, there = both(f"algorithm.name={name}", "precision=float32", *args)
     assert there.module.fingerprint() == here.module.fingerprint()
     assert there.figures() == here.figures()
 
@@ -42,9 +42,9 @@ def test_the_same_kernels_give_the_same_bits(name, words):
 @pytest.mark.parametrize("name", METHODS)
 def test_batch_norm_of_a_stack_differs_by_round_off(name):
     """Its sums are added up in another order on a device: no further from the CPU than float32 is from float64."""
-    words = (f"algorithm.name={name}", "engine=stacked")
-    exact = run_on(CPU, make_config(*words, "num_rounds=2"))
-    here, there = both(*words, "precision=float32")
+    args = (f"algorithm.name={name}", "engine=stacked")
+    exact = run_on(CPU, make_config(*args, "num_rounds=2"))
+    here, there = both(*args, "precision=float32")
     assert 0 < distance(here, there) < 4 * distance(here, exact)
 
 
@@ -58,7 +58,7 @@ def test_projections_agree(name, scope, engine):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("algorithm.name=gradma", "algorithm.memory_device=cpu"),
         ("algorithm.name=gradma", "state.device=cpu"),
@@ -75,26 +75,26 @@ def test_projections_agree(name, scope, engine):
     ],
     ids=" ".join,
 )
-def test_options_that_move_or_lose_state(words):
-    here, there = both("engine=stacked", *words)
+def test_options_that_move_or_lose_state(args):
+    here, there = both("engine=stacked", *args)
     assert distance(here, there) < 1000 * ROUND_OFF
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_resumed_on_the_device_has_the_same_bits(name, tmp_path):
-    words = (f"algorithm.name={name}", "engine=stacked", "precision=float32")
-    straight = run_on(DEVICE, make_config(*words, "num_rounds=3"))
-    run_on(DEVICE, make_config(*words, "num_rounds=2"), checkpoints=tmp_path)
+    args = (f"algorithm.name={name}", "engine=stacked", "precision=float32")
+    straight = run_on(DEVICE, make_config(*args, "num_rounds=3"))
+    run_on(DEVICE, make_config(*args, "num_rounds=2"), checkpoints=tmp_path)
     newest = newest_valid(tmp_path)
-    resumed = run_on(DEVICE, make_config(*words, "num_rounds=3"), checkpoints=tmp_path, resume=newest)
+    resumed = run_on(DEVICE, make_config(*args, "num_rounds=3"), checkpoints=tmp_path, resume=newest)
     assert resumed.module.fingerprint() == straight.module.fingerprint()
 
 
 def test_the_device_goes_on_where_the_cpu_stopped(tmp_path):
-    words = ("algorithm.name=gradma", "engine=loop")
-    straight = run_on(CPU, make_config(*words, "num_rounds=3"))
-    run_on(CPU, make_config(*words, "num_rounds=2"), checkpoints=tmp_path)
-    resumed = run_on(DEVICE, make_config(*words, "num_rounds=3"), resume=newest_valid(tmp_path))
+    args = ("algorithm.name=gradma", "engine=loop")
+    straight = run_on(CPU, make_config(*args, "num_rounds=3"))
+    run_on(CPU, make_config(*args, "num_rounds=2"), checkpoints=tmp_path)
+    resumed = run_on(DEVICE, make_config(*args, "num_rounds=3"), resume=newest_valid(tmp_path))
     assert distance(straight, resumed) < 1000 * ROUND_OFF
 
 
@@ -103,8 +103,8 @@ def test_the_device_goes_on_where_the_cpu_stopped(tmp_path):
 def test_workers_of_every_network_read_nothing(model, norm, monkeypatch):
     monkeypatch.setattr(vgg11, "GROUPS", tuple(tuple(4 for _ in group) for group in vgg11.GROUPS))
     width = ["model.width=4"] if model == "resnet20" else []
-    words = (f"model.name={model}", f"model.norm={norm}", "engine=stacked", "num_rounds=2", "local_steps=2", *width)
-    phases = phases_of(make_config(*words, "precision=float32"))
+    args = (f"model.name={model}", f"model.norm={norm}", "engine=stacked", "num_rounds=2", "local_steps=2", *width)
+    phases = phases_of(make_config(*args, "precision=float32"))
     assert phases.workers.kernels.total() > 50
     assert not phases.workers.reads
 

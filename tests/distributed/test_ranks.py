@@ -24,8 +24,8 @@ def test_shares_cover_everything_once():
 def both(tmp_path_factory):
     """What one process and two processes give, by name."""
     folder = tmp_path_factory.mktemp("ranks")
-    words = ("algorithm.name=gradma", "algorithm.qp.scope=global", SHARED, *WORDS)
-    train(make_config(*words), checkpoints=folder / "one_rank")
+    args = ("algorithm.name=gradma", "algorithm.qp.scope=global", SHARED, *WORDS)
+    train(make_config(*args), checkpoints=folder / "one_rank")
     script = Path(__file__).with_name("two_ranks.py")
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     done = subprocess.run(
@@ -34,7 +34,7 @@ def both(tmp_path_factory):
     assert done.returncode == 0, done.stderr[-4000:]
     two = torch.load(folder / "two_ranks.pt", weights_only=True)
     one = results(folder / "one", ranks=1)
-    one["resumed"] = train(make_config(*words, "num_rounds=5"))
+    one["resumed"] = train(make_config(*args, "num_rounds=5"))
     return one, two, folder
 
 
@@ -51,7 +51,7 @@ def test_two_ranks_equal_one_for_every_algorithm(both):
 def test_one_rank_resumes_what_two_ranks_saved_with_a_sharded_memory(both):
     one, _, folder = both
     [(round, newest), *_] = sorted_checkpoints(folder / "gradma-global")
-    words = ("algorithm.name=gradma", "algorithm.qp.scope=global", *WORDS, "num_rounds=5")
-    resumed = train(make_config(*words), resume=newest)
+    args = ("algorithm.name=gradma", "algorithm.qp.scope=global", *WORDS, "num_rounds=5")
+    resumed = train(make_config(*args), resume=newest)
     assert round == 3
     assert torch.allclose(one["resumed"].params, resumed.params, rtol=0, atol=1e-12)

@@ -22,9 +22,9 @@ def results(folder: Path, ranks: int) -> dict[str, Finished]:
         done[name] = train(make_config(f"algorithm.name={name}", *WORDS), ranks=ranks)
     for name in ("gradma", "gradma_s"):
         for scope in ("global", "tensor"):
-            words = (f"algorithm.name={name}", f"algorithm.qp.scope={scope}", SHARED, *WORDS)
+            args = (f"algorithm.name={name}", f"algorithm.qp.scope={scope}", SHARED, *WORDS)
             done[f"{name}-{scope}-sharded"] = train(
-                make_config(*words), ranks=ranks, checkpoints=folder / f"{name}-{scope}"
+                make_config(*args), ranks=ranks, checkpoints=folder / f"{name}-{scope}"
             )
     done["stacked"] = train(
         make_config("algorithm.name=scaffold", *WORDS, "engine=stacked", "cohort_chunk=2"), ranks=ranks
@@ -39,8 +39,8 @@ def main() -> None:
     ranks = int(os.environ["WORLD_SIZE"])
     done = results(folder, ranks)
     _, one_rank = sorted_checkpoints(folder / "one_rank")[0]
-    words = ("algorithm.name=gradma", "algorithm.qp.scope=global", SHARED, *WORDS, "num_rounds=5")
-    done["resumed"] = train(make_config(*words), ranks=ranks, resume=one_rank)
+    args = ("algorithm.name=gradma", "algorithm.qp.scope=global", SHARED, *WORDS, "num_rounds=5")
+    done["resumed"] = train(make_config(*args), ranks=ranks, resume=one_rank)
     if os.environ["RANK"] == "0":
         saved = {
             name: (d.params, d.module.global_buffers, d.module.scoreboard.top_accuracy) for name, d in done.items()

@@ -96,9 +96,9 @@ class LossHoarder(StepHoarder):
 @pytest.mark.parametrize(
     ("model", "kind"), [("mlp", Hoarder), ("mlp", StepHoarder), ("mlp", LossHoarder), ("lenet5", LossHoarder)]
 )
-@pytest.mark.parametrize("words", [(), ("buffers=local", "faults.kind=sign_flip", "faults.probability=0.5")])
-def test_nothing_an_algorithm_was_given_is_written_over(engine, model, kind, words):
-    config = make_config(f"engine={engine}", f"model.name={model}", "precision=float32", *words)
+@pytest.mark.parametrize("args", [(), ("buffers=local", "faults.kind=sign_flip", "faults.probability=0.5")])
+def test_nothing_an_algorithm_was_given_is_written_over(engine, model, kind, args):
+    config = make_config(f"engine={engine}", f"model.name={model}", "precision=float32", *args)
     done = train(config, algorithm=kind(), dataset=IMAGES if model == "lenet5" else None)
     names = {where for where, _, _ in done.algorithm.kept}
     assert {

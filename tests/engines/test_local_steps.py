@@ -34,10 +34,10 @@ def descents(monkeypatch):
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("buffers", ["average", "local"])
 def test_steps_at_once_have_the_bits_of_steps_one_by_one(descents, norm, precision, buffers):
-    words = ("engine=loop", f"model.norm={norm}", f"precision={precision}", f"buffers={buffers}", "num_rounds=4")
-    at_once = train(make_config(*words))
+    args = ("engine=loop", f"model.norm={norm}", f"precision={precision}", f"buffers={buffers}", "num_rounds=4")
+    at_once = train(make_config(*args))
     assert descents == [3] * 12  # four rounds of three workers
-    one_by_one = train(make_config(*words), algorithm=StepByStep())
+    one_by_one = train(make_config(*args), algorithm=StepByStep())
     assert len(descents) == 12
     assert at_once.params.equal(one_by_one.params)
     assert at_once.module.global_buffers.equal(one_by_one.module.global_buffers)
@@ -46,8 +46,8 @@ def test_steps_at_once_have_the_bits_of_steps_one_by_one(descents, norm, precisi
 
 def test_batches_of_different_lengths_are_not_padded(descents):
     """A worker of 9 samples has batches of 8 and 1."""
-    words = ("engine=loop", "cohort_size=6", "local_steps=5")
-    at_once, one_by_one = train(make_config(*words)), train(make_config(*words), algorithm=StepByStep())
+    args = ("engine=loop", "cohort_size=6", "local_steps=5")
+    at_once, one_by_one = train(make_config(*args)), train(make_config(*args), algorithm=StepByStep())
     assert descents
     assert at_once.params.equal(one_by_one.params)
 
@@ -59,7 +59,7 @@ def test_without_torchscript_the_same_steps_are_python(monkeypatch, descents):
     assert len(descents) == 18
 
 
-@pytest.mark.parametrize("words", [("engine=stacked",), ("engine=loop", "algorithm.name=fedprox")])
-def test_other_engines_and_directions_go_step_by_step(descents, words):
-    train(make_config(*words))
+@pytest.mark.parametrize("args", [("engine=stacked",), ("engine=loop", "algorithm.name=fedprox")])
+def test_other_engines_and_directions_go_step_by_step(descents, args):
+    train(make_config(*args))
     assert not descents

@@ -17,8 +17,8 @@ ROUND_OFF = 2.0**-8
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 @pytest.mark.parametrize("name", base.names())
 def test_every_method_is_near_float32_and_not_equal(name, engine):
-    words = (f"algorithm.name={name}", f"engine={engine}", "num_rounds=2")
-    wide, narrow = (train(make_config(*words, f"precision={precision}")) for precision in ("float32", "bf16-mixed"))
+    args = (f"algorithm.name={name}", f"engine={engine}", "num_rounds=2")
+    wide, narrow = (train(make_config(*args, f"precision={precision}")) for precision in ("float32", "bf16-mixed"))
     assert narrow.params.dtype == narrow.module.global_buffers.dtype == torch.float32
     start = wide.module.network.initial_params
     moved, apart = (wide.params - start).norm(), (wide.params - narrow.params).norm()

@@ -20,8 +20,8 @@ from tests.federations import make_config, make_module, train
 SMALL = ("num_workers=6", "cohort_size=2", "num_rounds=2")
 
 
-def resolved(*words):
-    return resolve(compose(list(words))).config
+def resolved(*args):
+    return resolve(compose(list(args))).config
 
 
 def built(config):
@@ -29,7 +29,7 @@ def built(config):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["num_workers=5000"], "num_workers=5000 is not possible with 1437 training samples"),
         (
@@ -45,9 +45,9 @@ def built(config):
         ),
     ],
 )
-def test_what_the_data_or_the_model_forbid_is_refused_when_building(words, message, monkeypatch):
+def test_what_the_data_or_the_model_forbid_is_refused_when_building(args, message, monkeypatch):
     monkeypatch.delenv("FL_DATA_ROOT", raising=False)
-    config = resolved(*words)
+    config = resolved(*args)
     with pytest.raises(UserError, match=message):
         built(config)
 
@@ -120,19 +120,19 @@ register(
 def test_a_plugin_adds_an_algorithm_a_model_and_a_data_set(tmp_path, monkeypatch):
     (tmp_path / "outside_plugin.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    words = (*SMALL, "data.name=blinking", "data.partition=iid", "tracking.mode=disabled")
+    args = (*SMALL, "data.name=blinking", "data.partition=iid", "tracking.mode=disabled")
     with pytest.raises(UserError, match=r"data\.name=blinking is not known"):
-        resolved(*words)
+        resolved(*args)
     try:
-        halved = resolved(*words, "plugins=[outside_plugin]", "algorithm.name=halved")
+        halved = resolved(*args, "plugins=[outside_plugin]", "algorithm.name=halved")
         assert halved.algorithm == {"name": "halved", "factor": 0.5}
         assert halved.model.name == "perceptron"
         done = train(halved, built(halved))
-        plain = resolved(*words, "server_lr=0.5")
+        plain = resolved(*args, "server_lr=0.5")
         reference = train(plain, built(plain))
         assert torch.equal(done.params, reference.params)
         assert done.module.history[-1]["test/accuracy"] == 1.0
-        assert resolved(*words, "plugins=[outside_plugin]").model.name == "perceptron"  # imported a second time
+        assert resolved(*args, "plugins=[outside_plugin]").model.name == "perceptron"  # imported a second time
     finally:  # what is registered outlives the test otherwise
         for registry, name in ((ALGORITHMS, "halved"), (DATASETS, "blinking"), (MODELS, "perceptron")):
             registry._entries.pop(name, None)
@@ -140,8 +140,8 @@ def test_a_plugin_adds_an_algorithm_a_model_and_a_data_set(tmp_path, monkeypatch
 
 
 def test_nested_values_become_the_options_an_algorithm_declares():
-    words = ("algorithm.name=gradma_s", "algorithm.qp.scope=tensor", "algorithm.memory_size=20")
-    algorithm = make_algorithm(resolved(*words))
+    args = ("algorithm.name=gradma_s", "algorithm.qp.scope=tensor", "algorithm.memory_size=20")
+    algorithm = make_algorithm(resolved(*args))
     assert algorithm.qp == ServerQPOptions(scope="tensor")
     assert (algorithm.memory_size, algorithm.memory_policy) == (20, "least_frequent")
 

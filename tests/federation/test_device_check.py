@@ -27,8 +27,8 @@ def test_the_cpu_agrees_with_itself():
 @pytest.mark.parametrize("name", ["fedavg", "gradma"])
 def test_a_device_that_computes_in_fewer_digits_is_seen(name):
     """As one would whose matrix products are silently rounded to bfloat16."""
-    words = (f"algorithm.name={name}", "device=cpu", "engine=stacked")
-    exact, here, rounded = (trained(*words, f"precision={p}") for p in ("float64", "float32", "bf16-mixed"))
+    args = (f"algorithm.name={name}", "device=cpu", "engine=stacked")
+    exact, here, rounded = (trained(*args, f"precision={p}") for p in ("float64", "float32", "bf16-mixed"))
     assert not Agreement(name, "stacked", distance(rounded, exact), distance(here, exact)).is_ok
 
 

@@ -9,8 +9,8 @@ from fl_platform.runs import metrics
 from tests.federations import make_config, train
 
 
-def run(*words):
-    return train(make_config("cohort_size=6", "num_rounds=4", "faults.probability=0.5", *words))
+def run(*args):
+    return train(make_config("cohort_size=6", "num_rounds=4", "faults.probability=0.5", *args))
 
 
 def test_a_nan_update_ends_the_run_as_diverged_and_is_not_applied():
@@ -24,8 +24,8 @@ def test_a_nan_update_ends_the_run_as_diverged_and_is_not_applied():
 
 @pytest.mark.parametrize("name", ["fedavg", "gradma", "scaffold", "mifam"])
 def test_rejected_workers_leave_no_trace(name):
-    words = (f"algorithm.name={name}", "faults.reject_nonfinite=true")
-    done = run("faults.kind=nan", *words)
+    args = (f"algorithm.name={name}", "faults.reject_nonfinite=true")
+    done = run("faults.kind=nan", *args)
     assert done.module.scoreboard.diverged_round is None
     assert [row[metrics.REJECTED_WORKERS] for row in done.module.history] == [
         row[metrics.FAULTY_WORKERS] for row in done.module.history

@@ -81,10 +81,10 @@ def test_accuracy_and_loss_are_those_of_the_exported_model():
 
 
 def test_validation_fraction_evaluates_held_out_training_data_instead_of_the_test_set():
-    words = ["num_workers=10", "cohort_size=2", "num_rounds=1"]
+    args = ["num_workers=10", "cohort_size=2", "num_rounds=1"]
     plain, held = (
         build(config, make_algorithm(config))
-        for config in (resolve(compose([*words, *more])).config for more in ([], ["data.validation_fraction=0.2"]))
+        for config in (resolve(compose([*args, *more])).config for more in ([], ["data.validation_fraction=0.2"]))
     )
     (train_set, test_set), (kept, validation) = plain._sets, held._sets
     assert (len(kept), len(validation)) == (len(train_set) - round(0.2 * len(train_set)), round(0.2 * len(train_set)))
@@ -161,9 +161,9 @@ def digits_like():
 
 def test_a_users_module_gives_equal_results_in_both_engines():
     """With BatchNorm, channel dropout and lazy layers, on padded batches."""
-    words = ("model.name=tests.models.own_modules.Plain", "num_rounds=2", "algorithm.name=moon")
+    args = ("model.name=tests.models.own_modules.Plain", "num_rounds=2", "algorithm.name=moon")
     loop, stacked = (
-        train(make_config(*words, f"engine={engine}"), dataset=digits_like()) for engine in ("loop", "stacked")
+        train(make_config(*args, f"engine={engine}"), dataset=digits_like()) for engine in ("loop", "stacked")
     )
     assert torch.allclose(loop.params, stacked.params, rtol=0, atol=1e-10)
     assert torch.allclose(loop.module.global_buffers, stacked.module.global_buffers, rtol=0, atol=1e-10)
@@ -233,22 +233,22 @@ def test_without_batch_norm_there_are_no_buffers():
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("availability.name=bernoulli", "availability.failure_probability=1"),
         ("availability.name=markov", "availability.leave_probability=1", "availability.return_probability=0"),
     ],
 )
 @pytest.mark.parametrize("algorithm", ["fedavg", "gradma", "mifam"])
-def test_a_round_in_which_nobody_reports_changes_nothing_and_is_logged(words, algorithm):
+def test_a_round_in_which_nobody_reports_changes_nothing_and_is_logged(args, algorithm):
     watch = Watch(params_of)
-    module = train(make_config(*words, f"algorithm.name={algorithm}", "num_rounds=2"), callbacks=(watch,)).module
+    module = train(make_config(*args, f"algorithm.name={algorithm}", "num_rounds=2"), callbacks=(watch,)).module
     assert torch.equal(watch.seen[0], watch.seen[-1])
     for row in module.history:
         assert (row["cohort/size"], row["cohort/workers"]) == (0, [])
         assert "train/loss" not in row
         assert row["test/accuracy"] >= 0
-    sampled = 3 if "bernoulli" in words[0] else 0  # models went down to those sampled
+    sampled = 3 if "bernoulli" in args[0] else 0  # models went down to those sampled
     per_worker = 8 * (len(module.global_params) + len(module.global_buffers))
     assert module.history[-1]["communication/total_bytes"] == 2 * sampled * per_worker
 
@@ -261,14 +261,14 @@ def test_failed_workers_keep_their_state_and_their_streams():
         kept = dict(zip(table["workers"].tolist(), (row.clone() for row in table["rows"]), strict=True))
         return drawn, kept
 
-    words = (
+    args = (
         "algorithm.name=scaffold",
         "availability.name=bernoulli",
         "availability.failure_probability=0.5",
         "num_rounds=12",
     )
     watch = Watch(look)
-    module = train(make_config(*words, "cohort_size=4"), callbacks=(watch,)).module
+    module = train(make_config(*args, "cohort_size=4"), callbacks=(watch,)).module
     failures = 0
     for row, before, after in zip(module.history, watch.seen, watch.seen[1:], strict=False):
         reported = set(row["cohort/workers"])

@@ -36,8 +36,8 @@ def counted(monkeypatch):
 
 
 def test_trainer_algorithm_and_logger_are_built_once_per_run(counted, tmp_path, capsys):
-    words = [*SMALL, "algorithm.memory_size=4", f"output.dir={tmp_path}", "trainer.enable_progress_bar=false"]
-    assert main(["run", *words]) == 0
+    arguments = [*SMALL, "algorithm.memory_size=4", f"output.dir={tmp_path}", "trainer.enable_progress_bar=false"]
+    assert main(["run", *arguments]) == 0
     assert counted == {L.Trainer: 1, GradMA: 1, WandbLogger: 1}
 
 
@@ -63,14 +63,14 @@ def test_callbacks_that_save_come_last(tmp_path):
 
 def test_a_checkpoint_from_elsewhere_starts_an_attempt_of_its_own(tmp_path):
     """The directory the file lies in is not written to."""
-    words = [*SMALL[:4], "tracking.mode=disabled", "checkpoint.every=1", "trainer.enable_progress_bar=false"]
-    first = resolve(compose([*words, f"output.dir={tmp_path / 'a'}"]))
+    arguments = [*SMALL[:4], "tracking.mode=disabled", "checkpoint.every=1", "trainer.enable_progress_bar=false"]
+    first = resolve(compose([*arguments, f"output.dir={tmp_path / 'a'}"]))
     whole = launch(first)
     [checkpoints] = first.directory.glob("attempts/*/checkpoints")
     copy = tmp_path / "kept" / sorted_checkpoints(checkpoints)[-1][1].name
     copy.parent.mkdir()
     copy.write_bytes((checkpoints / copy.name).read_bytes())
-    second = resolve(compose([*words, f"output.dir={tmp_path / 'b'}"]))
+    second = resolve(compose([*arguments, f"output.dir={tmp_path / 'b'}"]))
     assert launch(second, copy).summary["fingerprint"] == whole.summary["fingerprint"]
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
     assert (second.directory / "attempts" / "0001" / "rounds.jsonl").is_file()

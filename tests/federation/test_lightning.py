@@ -13,7 +13,7 @@ from fl_platform.algorithms.fedavg import FedAvg
 from fl_platform.algorithms.gradma import GradMA
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
-from fl_platform.data.deal import prepare
+from fl_platform.data.prepare import prepare
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.runs.checkpoint_files import sorted_checkpoints
 

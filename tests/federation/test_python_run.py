@@ -12,7 +12,7 @@ import fl_platform as fl
 from fl_platform.config.compose import compose
 from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.resolve import resolve
-from fl_platform.data.deal import prepare
+from fl_platform.data.prepare import prepare
 from fl_platform.errors import UserCodeError
 from fl_platform.runs import checkpoint_files
 from fl_platform.runs.checkpoint_files import best_files, round_of
@@ -40,9 +40,9 @@ def test_keys_are_given_as_keywords_dotted_or_nested_and_in_short(result):
 
 
 def test_it_is_the_run_of_the_command_line(result):
-    words = [f"{key}={value}" for key, value in OFF.items() if key != "num_rounds"]
-    words += ["algorithm.name=fedprox", "algorithm.mu=0.1", "data.dirichlet_omega=0.5", "num_rounds=6"]
-    assert result.run_id == result.directory.name == resolve(compose(words)).run_id
+    arguments = [f"{key}={value}" for key, value in OFF.items() if key != "num_rounds"]
+    arguments += ["algorithm.name=fedprox", "algorithm.mu=0.1", "data.dirichlet_omega=0.5", "num_rounds=6"]
+    assert result.run_id == result.directory.name == resolve(compose(arguments)).run_id
 
 
 def test_the_result_has_summary_rounds_and_directory(result):

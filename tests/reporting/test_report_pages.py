@@ -45,7 +45,7 @@ def test_marked_parts_are_renewed_and_prose_is_left(tmp_path: Path, monkeypatch,
 
 
 @pytest.mark.parametrize(
-    ("spec", "page", "words"),
+    ("spec", "page", "args"),
     [
         (SPEC, "<!-- tip: generated -->\n<!-- tip: end -->\n", "did you mean 'top'?"),
         (SPEC, "<!-- top: generated -->\n", "add <!-- top: end -->"),
@@ -54,12 +54,12 @@ def test_marked_parts_are_renewed_and_prose_is_left(tmp_path: Path, monkeypatch,
         (SPEC.replace("[README.md]", "7"), PAGE, "is not a list of Markdown files beside the report"),
     ],
 )
-def test_bad_pages_are_refused_and_nothing_is_written(tmp_path: Path, monkeypatch, capsys, spec, page, words) -> None:
+def test_bad_pages_are_refused_and_nothing_is_written(tmp_path: Path, monkeypatch, capsys, spec, page, args) -> None:
     monkeypatch.chdir(tmp_path)
     directory = report_in(tmp_path, spec, page)
     before = {path.name for path in directory.iterdir()}
     assert main(["report", "small"]) == 2
-    assert words in capsys.readouterr().err
+    assert args in capsys.readouterr().err
     assert {path.name for path in directory.iterdir()} == before
 
 

@@ -95,8 +95,8 @@ def test_titles_of_other_data_sets_are_those_the_runs_recorded() -> None:
 def test_the_label_of_a_plugin_travels_with_its_run(tmp_path: Path) -> None:
     """The run imports the plugin; the report, in a process that cannot, shows its label and side."""
     (tmp_path / "halving.py").write_text(PLUGIN, encoding="utf-8")
-    words = ["plugins=[halving]", "algorithm.name=halved", "data.name=digits", "num_rounds=2", "local_steps=1"]
-    run = [sys.executable, "-m", "fl_platform", "run", *words, "tracking.mode=offline"]
+    args = ["plugins=[halving]", "algorithm.name=halved", "data.name=digits", "num_rounds=2", "local_steps=1"]
+    run = [sys.executable, "-m", "fl_platform", "run", *args, "tracking.mode=offline"]
     subprocess.run(run, cwd=tmp_path, check=True, capture_output=True)
     (tmp_path / "halving.py").unlink()
     table = tables.statistic_table(runs.load([tmp_path / "runs"]))

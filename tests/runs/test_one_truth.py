@@ -35,12 +35,12 @@ def carry_out(output: Path) -> dict[str, str]:
     """One run of each kind; returns their ids."""
     ids = {}
     for seed, (kind, code) in enumerate(EXIT_CODES.items()):
-        words = [*SMALL, f"output.dir={output}", f"seed={seed}"]
-        words += ["server_lr=1e30"] if kind == "diverged" else []
-        words += ["tracking.mode=disabled"] if kind.startswith("untracked") else []
+        args = [*SMALL, f"output.dir={output}", f"seed={seed}"]
+        args += ["server_lr=1e30"] if kind == "diverged" else []
+        args += ["tracking.mode=disabled"] if kind.startswith("untracked") else []
         rounds = iter(range(99))
         should_stop = (lambda rounds=rounds: next(rounds) == 1) if kind.endswith("interrupted") else None
-        result = launch(resolve(compose(words, [])), None, should_stop)
+        result = launch(resolve(compose(args, [])), None, should_stop)
         assert result.exit_code == code
         ids[kind] = result.summary["run"]
     return ids
@@ -152,8 +152,8 @@ def test_a_directory_that_an_earlier_version_restored_gets_its_configuration(
     output, ids = made
     archive.write(read([output]), tmp_path / "runs.parquet")
     restored = tmp_path / "runs"
-    words = ["sweep", "restore", str(tmp_path / "runs.parquet"), "--into", str(restored)]
-    assert main(words) == 0
+    args = ["sweep", "restore", str(tmp_path / "runs.parquet"), "--into", str(restored)]
+    assert main(args) == 0
     expected = said_by_report(restored)
     for name in ("config.yaml", "run.json"):
         (restored / ids["finished"] / name).unlink()
@@ -161,7 +161,7 @@ def test_a_directory_that_an_earlier_version_restored_gets_its_configuration(
     assert said_by_report(restored / ids["untracked"]) == {ids["untracked"]: expected[ids["untracked"]]}
     together = load([restored, tmp_path / "runs.parquet"])
     assert together.runs["config.algorithm.name"].notna().all()
-    assert main(words) == 0
+    assert main(args) == 0
     assert said_by_report(restored) == expected
 
 
@@ -181,8 +181,8 @@ def test_a_directory_of_an_earlier_version_is_read(made: tuple[Path, dict[str, s
 
 
 def test_a_run_under_way_is_running_everywhere_and_crashes_when_killed(tmp_path: Path) -> None:
-    words = [*SMALL, "num_rounds=100000", "tracking.mode=disabled", f"output.dir={tmp_path / 'runs'}"]
-    with subprocess.Popen([sys.executable, "-m", "fl_platform", "run", *words]) as process:
+    args = [*SMALL, "num_rounds=100000", "tracking.mode=disabled", f"output.dir={tmp_path / 'runs'}"]
+    with subprocess.Popen([sys.executable, "-m", "fl_platform", "run", *args]) as process:
         while not any(path.stat().st_size for path in tmp_path.glob("runs/*/attempts/*/rounds.jsonl")):
             assert process.poll() is None
         report, dashboard = said_by_report(tmp_path / "runs"), said_by_dashboard(tmp_path / "runs")
@@ -203,10 +203,10 @@ def test_runs_are_read_without_torch_lightning_or_wandb() -> None:
 
 def test_every_status_is_spelled_once() -> None:
     """As a text of its own; `started` is also the name of the time at which a run began."""
-    words = {*(status.value for status in RunStatus), *(state.value for state in TrialState)} - {"started"}
-    places: dict[str, set[str]] = {word: set() for word in words}
+    args = {*(status.value for status in RunStatus), *(state.value for state in TrialState)} - {"started"}
+    places: dict[str, set[str]] = {word: set() for word in args}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and node.value in words:
+            if isinstance(node, ast.Constant) and node.value in args:
                 places[node.value].add(str(path.relative_to(PACKAGE)))
-    assert {word: len(found) for word, found in places.items()} == dict.fromkeys(words, 1), places
+    assert {word: len(found) for word, found in places.items()} == dict.fromkeys(args, 1), places

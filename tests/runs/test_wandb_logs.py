@@ -193,13 +193,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_values_of_every_kind(tmp_path: Path) -> None:
-    history = {"round": [1, 2], "flag": [True, None], "words": ["a", "b"], "mixed": pa.array(["1", '"x"'])}
+    history = {"round": [1, 2], "flag": [True, None], "args": ["a", "b"], "mixed": pa.array(["1", '"x"'])}
     log = dataclasses.replace(make_log(rounds=2), history=pa.table(history))
     path = tmp_path / "run-k.wandb"
     write_wandb_file(path, log)
     read = wandb_logs.read(path).history.to_pylist()
     assert [row["round"] for row in read] == [1.0, 2.0]
-    assert [row["words"] for row in read] == ['"a"', '"b"']
+    assert [row["args"] for row in read] == ['"a"', '"b"']
     assert [row["flag"] for row in read] in ([1.0, None], ["true", None])
 
 

@@ -51,9 +51,9 @@ def server(tmp_path_factory: pytest.TempPathFactory):
 
 def pivot(server: WandbServer, source: str) -> pd.DataFrame:
     root = Path(__file__).parents[2]
-    words = ["--rows", "algorithm.name,seed", "--value", "top_accuracy", "--format", "csv"]
+    arguments = ["--rows", "algorithm.name,seed", "--value", "top_accuracy", "--format", "csv"]
     return pd.read_csv(
-        io.StringIO(run(server, "-m", "fl_platform", "report", "--source", source, *words, directory=root))
+        io.StringIO(run(server, "-m", "fl_platform", "report", "--source", source, *arguments, directory=root))
     )
 
 
@@ -93,10 +93,10 @@ def test_sweep_trials_are_handed_out_once_each(server: WandbServer, tmp_path: Pa
 
 
 def test_a_key_that_the_server_refuses_is_one_sentence(server: WandbServer, tmp_path: Path) -> None:
-    words = ["-m", "fl_platform", "run", "tracking.mode=online", "num_rounds=1", f"output.dir={tmp_path / 'runs'}"]
+    arguments = ["-m", "fl_platform", "run", "tracking.mode=online", "num_rounds=1", f"output.dir={tmp_path / 'runs'}"]
     environment = {**server.environment(), "WANDB_API_KEY": "1" * 40}
     done = subprocess.run(
-        [sys.executable, *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 2, done.stderr
     assert "W&B refuses tracking.mode=online" in done.stderr

@@ -33,10 +33,10 @@ def write_sweep(path: Path, parameters: dict[str, Any], **content: Any) -> Path:
     return path
 
 
-def quick_sweep(directory: Path, parameters: dict[str, Any], *words: str, **content: Any) -> Sweep:
+def quick_sweep(directory: Path, parameters: dict[str, Any], *args: str, **content: Any) -> Sweep:
     """A sweep of trials that take a moment, with everything it writes below the directory."""
     path = write_sweep(directory / "small.yaml", parameters, **content)
-    return read_sweep(path, [*QUICK, f"output.dir={directory / 'runs'}", *words])
+    return read_sweep(path, [*QUICK, f"output.dir={directory / 'runs'}", *args])
 
 
 def launch_here(sweep: Sweep, *, retries: int = 1, cap: int | None = None) -> Status:

@@ -24,14 +24,14 @@ POINTS = [
 SMALL = ("data.name=digits", "evaluation.targets=[0.9]", "num_rounds=5")
 
 
-def tuned(directory: Path, *words: str) -> Sweep:
+def tuned(directory: Path, *args: str) -> Sweep:
     """Five points, one of which diverges, in one scenario with two seeds."""
     parameters: dict[str, Any] = {
         "point": {"values": POINTS},
         "seed": {"values": [0, 1]},
         "scenario": {"value": "mnist_w1_s10"},
     }
-    return quick_sweep(directory, parameters, *SMALL, *words)
+    return quick_sweep(directory, parameters, *SMALL, *args)
 
 
 def chosen_of(sweep: Sweep, by: str = metrics.TOP_ACCURACY, select_on: str | None = None) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def test_a_scenario_that_was_not_tuned_takes_the_choice_of_another(tmp_path: Pat
 
     content = choose_with(**{"mnist_w0.01_s5": "mnist_w1_s10"})
     write_chosen(tmp_path / "chosen.yaml", content)
-    words = ["algorithm.name=fedprox", f"chosen={tmp_path / 'chosen.yaml'}"]
-    own, taken = (compose([*words, f"scenario={name}"]) for name in ("mnist_w1_s10", "mnist_w0.01_s5"))
+    args = ["algorithm.name=fedprox", f"chosen={tmp_path / 'chosen.yaml'}"]
+    own, taken = (compose([*args, f"scenario={name}"]) for name in ("mnist_w1_s10", "mnist_w0.01_s5"))
     assert (taken.local_lr, taken.algorithm["mu"]) == (own.local_lr, own.algorithm["mu"]) == (0.1, 0.5)
     assert taken.cohort_size == 5
     with pytest.raises(UserError, match=r"no finished trial in mnist_w0\.1_s10; it has mnist_w1_s10"):
@@ -83,10 +83,10 @@ def test_the_best_mean_over_seeds_is_chosen_and_read_back(tmp_path: Path) -> Non
 
     write_chosen(tmp_path / "chosen.yaml", content)
     assert yaml.safe_load((tmp_path / "chosen.yaml").read_text(encoding="utf-8")) == content
-    words = [f"chosen={tmp_path / 'chosen.yaml'}", "scenario=mnist_w1_s10", "algorithm.name=fedprox"]
-    config = compose([*QUICK, *words])
+    args = [f"chosen={tmp_path / 'chosen.yaml'}", "scenario=mnist_w1_s10", "algorithm.name=fedprox"]
+    config = compose([*QUICK, *args])
     assert (config.local_lr, config.algorithm["mu"]) == (0.1, 0.5)
-    assert compose([*QUICK, *words, "local_lr=0.3"]).local_lr == 0.3
+    assert compose([*QUICK, *args, "local_lr=0.3"]).local_lr == 0.3
 
 
 def test_a_figure_where_less_is_better_is_minimised(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ def expanded_by_agent(command: list[str], params: dict[str, object]) -> list[str
     """The loop of ``Agent._command_run`` over the agent's own tables."""
     macros = agent.create_sweep_command_args({"args": {key: {"value": value} for key, value in params.items()}})
     macros |= {"interpreter": ["python"], "program": ["train.py"], "env": ["/usr/bin/env"]}
-    words: list[str] = []
+    overrides: list[str] = []
     for part in agent.create_sweep_command(list(command)):
-        words += (macros.get(part[2:-1]) or []) if part.startswith("${") and part.endswith("}") else [part]
-    return words
+        overrides += (macros.get(part[2:-1]) or []) if part.startswith("${") and part.endswith("}") else [part]
+    return overrides
 
 
 @given(

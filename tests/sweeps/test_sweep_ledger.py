@@ -43,8 +43,8 @@ def states(ledger: Ledger) -> list[str]:
     return [entry.state for entry in ledger.entries()]
 
 
-def claimer(directory: Path, *words: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", CLAIMER, str(directory), *words]
+def claimer(directory: Path, *args: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", CLAIMER, str(directory), *args]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

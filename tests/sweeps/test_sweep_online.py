@@ -25,9 +25,9 @@ class AgentServer(WandbServer):
         return super().on_Heartbeat({**variables, "runState": json.dumps(states)})
 
 
-def wandb(server: WandbServer, *words: str) -> str:
+def wandb(server: WandbServer, *args: str) -> str:
     """The real command line, talking to the loopback server."""
-    command = [str(Path(sys.executable).with_name("wandb")), *words]
+    command = [str(Path(sys.executable).with_name("wandb")), *args]
     variables = server.environment()
     variables["WANDB_AGENT_REPORT_INTERVAL"] = "1"  # seconds; 5 otherwise
     variables["PATH"] = f"{Path(sys.executable).parent}:{variables['PATH']}"  # an agent calls a plain `python`

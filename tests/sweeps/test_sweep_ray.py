@@ -33,8 +33,8 @@ def rounds_of(sweep: Sweep) -> dict[int, int]:
 
 def test_a_trial_of_a_lost_node_goes_on_elsewhere(tmp_path: Path) -> None:
     """Each node has room for one trial. When both trials are under way the second node is killed."""
-    words = ("num_rounds=200", "checkpoint.every=10")
-    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}}, *words)
+    args = ("num_rounds=200", "checkpoint.every=10")
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}}, *args)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         lost = cluster.add_node(num_cpus=1)

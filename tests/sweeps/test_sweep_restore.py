@@ -24,8 +24,8 @@ def test_a_sweep_goes_on_from_an_archive(tmp_path: Path, capsys) -> None:
     archive.write(logs, tmp_path / "runs.parquet")
     shutil.rmtree(tmp_path / "runs")
 
-    words = ["sweep", "restore", str(tmp_path / "runs.parquet"), "--into", str(tmp_path / "runs")]
-    assert main(words) == 0
+    args = ["sweep", "restore", str(tmp_path / "runs.parquet"), "--into", str(tmp_path / "runs")]
+    assert main(args) == 0
     assert "4 runs that ended, 4 of them new" in capsys.readouterr().out
     again = sweep_in(tmp_path)
     status = launch_here(again)
@@ -35,7 +35,7 @@ def test_a_sweep_goes_on_from_an_archive(tmp_path: Path, capsys) -> None:
     for run, (_, summary) in before.items():
         assert found[run][1]["test/top_accuracy"] == summary["test/top_accuracy"]
     assert not list((tmp_path / "runs").rglob("*.wandb"))  # nothing was run again
-    assert main(words) == 0
+    assert main(args) == 0
     assert "4 runs that ended, 0 of them new" in capsys.readouterr().out
 
 

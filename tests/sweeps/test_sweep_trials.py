@@ -1,4 +1,4 @@
-"""Trials as the launcher sees them: rows as they are written, words that win, what a process is handed."""
+"""Trials as the launcher sees them: rows as they are written, args that win, what a process is handed."""
 
 import json
 from pathlib import Path

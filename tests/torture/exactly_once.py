@@ -11,11 +11,11 @@ from fl_platform.sweeps.ledger import Entry
 from tests.sweeps.small_sweeps import entries_of, quick_sweep
 
 
-def make(directory: Path, trials: int, *words: str, **content: Any) -> tuple[Sweep, list[str]]:
-    """A sweep over seeds, and the words that launch it."""
+def make(directory: Path, trials: int, *args: str, **content: Any) -> tuple[Sweep, list[str]]:
+    """A sweep over seeds, and the arguments that launch it."""
     directory.mkdir(parents=True, exist_ok=True)
     seeds = {"seed": {"values": list(range(trials))}}
-    sweep = quick_sweep(directory, seeds, "checkpoint.every=1", *words, **content)
+    sweep = quick_sweep(directory, seeds, "checkpoint.every=1", *args, **content)
     return sweep, ["sweep", "run", str(sweep.source), *sweep.overrides]
 
 

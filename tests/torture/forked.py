@@ -51,15 +51,15 @@ class Child:
         return Ended(os.waitstatus_to_exitcode(status), out, err)
 
 
-def start(words: list[str], folder: Path, before: str = "", **variables: str) -> Child:
+def start(args: list[str], folder: Path, before: str = "", **variables: str) -> Child:
     """Begin ``fl_platform WORDS``; ``before`` is Python that the child runs first, such as an ``arm(...)``."""
     folder.mkdir(parents=True, exist_ok=True)
-    job = {"words": words, "folder": str(folder), "before": before, "variables": variables}
+    job = {"args": args, "folder": str(folder), "before": before, "variables": variables}
     return Child(int(server().ask(job)["pid"]), folder)
 
 
-def run(words: list[str], folder: Path, before: str = "", **variables: str) -> Ended:
-    return start(words, folder, before, **variables).wait()
+def run(args: list[str], folder: Path, before: str = "", **variables: str) -> Ended:
+    return start(args, folder, before, **variables).wait()
 
 
 class Server:
@@ -149,7 +149,7 @@ def become(job: dict[str, Any]) -> None:
     os.environ.update(job["variables"])
     exec(job["before"], {})
     with contextlib.suppress(BrokenPipeError):
-        sys.exit(main(job["words"]))
+        sys.exit(main(job["args"]))
 
 
 if __name__ == "__main__":

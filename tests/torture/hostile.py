@@ -1,4 +1,4 @@
-"""Hostile words, values and bytes, and a judge of how a command takes them."""
+"""Hostile args, values and bytes, and a judge of how a command takes them."""
 
 import contextlib
 import io
@@ -105,26 +105,26 @@ def bounded(seconds: int = LONGEST_SECONDS, room: int = MOST_BYTES) -> Iterator[
         signal.signal(signal.SIGPROF, before)
 
 
-def call(*words: str) -> Outcome:
+def call(*args: str) -> Outcome:
     """A command in this process, with streams that take and refuse what those of a terminal do."""
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings(), bounded():
         warnings.simplefilter("ignore")
         try:
-            code = main(list(words))
+            code = main(list(args))
         except SystemExit as end:  # argparse's way out
             code = end.code if isinstance(end.code, int) else 1
     said, told = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in (out, err))  # type: ignore[attr-defined]
     return Outcome(code, said, told)
 
 
-def judge(*words: str, codes: tuple[int, ...] = (0, 2)) -> Outcome:
+def judge(*args: str, codes: tuple[int, ...] = (0, 2)) -> Outcome:
     """The command succeeds, or says in one sentence what is wrong with its input; what it raises is a defect."""
-    outcome = call(*words)
-    assert outcome.code in codes, f"{words} ended with {outcome.code}: {outcome.err[-2000:]}"
+    outcome = call(*args)
+    assert outcome.code in codes, f"{args} ended with {outcome.code}: {outcome.err[-2000:]}"
     if outcome.code == 2:
-        check_sentence(words, outcome.err)
+        check_sentence(args, outcome.err)
     return outcome
 
 
@@ -134,9 +134,9 @@ class Tally:
     def __init__(self) -> None:
         self.cases = self.accepted = 0
 
-    def judge(self, *words: str, codes: tuple[int, ...] = (0, 2)) -> Outcome:
+    def judge(self, *args: str, codes: tuple[int, ...] = (0, 2)) -> Outcome:
         """``judge``, counted; accepted is whatever does not end with exit code 2."""
-        return self.count(judge(*words, codes=codes))
+        return self.count(judge(*args, codes=codes))
 
     def count(self, outcome: Outcome) -> Outcome:
         self.cases += 1
@@ -150,17 +150,17 @@ class Tally:
         assert self.accepted >= wanted, f"{self.accepted} of {self.cases} {what} accepted, expected {wanted} or more"
 
 
-def check_sentence(words: tuple[str, ...], err: str) -> None:
+def check_sentence(args: tuple[str, ...], err: str) -> None:
     """The last line of stderr is the sentence: one line of bearable length, without control characters."""
     *before, last, end = err.split("\n")
-    assert end == "", f"{words}: {err!r}"
+    assert end == "", f"{args}: {err!r}"
     assert "Traceback" not in err, err
     for line in (*before, last):
-        assert len(line) <= LONGEST_MESSAGE, f"{words}: {len(line)} characters"
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029]", line), f"{words}: {line!r}"
-    if words[:2] != ("sweep", "check"):  # which has a sentence for every problem of every file
-        assert re.match(r"fl_platform[a-z ]*: (error: )?.*\w", last), f"{words}: {err!r}"
-        assert not [line for line in before if line.startswith("fl_platform")], f"{words}: {err!r}"
+        assert len(line) <= LONGEST_MESSAGE, f"{args}: {len(line)} characters"
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029]", line), f"{args}: {line!r}"
+    if args[:2] != ("sweep", "check"):  # which has a sentence for every problem of every file
+        assert re.match(r"fl_platform[a-z ]*: (error: )?.*\w", last), f"{args}: {err!r}"
+        assert not [line for line in before if line.startswith("fl_platform")], f"{args}: {err!r}"
 
 
 def explore(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], count: int, sound: Any = None) -> None:

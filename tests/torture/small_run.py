@@ -1,4 +1,4 @@
-"""A run of a second, as words, and what it left."""
+"""A run of a second, as args, and what it left."""
 
 import json
 from pathlib import Path

@@ -33,10 +33,10 @@ AN_HOUR_AGO = "import time; real = time.time; time.time = lambda: real() - 3600\
 def test_a_run_continued_an_hour_before_it_began(tmp_path: Path, scale: Scale) -> None:
     if scale(0, 1) == 0:
         pytest.skip("three runs: only with --torture")
-    words = [*RUN, f"output.dir={tmp_path / 'runs'}"]
+    args = [*RUN, f"output.dir={tmp_path / 'runs'}"]
     armed = "from tests.torture.kill_points import arm; arm('server step', 3, 1)"
-    assert forked.run(words, tmp_path, armed).was_killed
-    assert forked.run(words, tmp_path, AN_HOUR_AGO).code == 0
+    assert forked.run(args, tmp_path, armed).was_killed
+    assert forked.run(args, tmp_path, AN_HOUR_AGO).code == 0
     assert forked.run([*RUN, f"output.dir={tmp_path / 'whole'}"], tmp_path).code == 0
     assert fingerprint(tmp_path / "runs") == fingerprint(tmp_path / "whole")
     runs = load([tmp_path / "runs"])
@@ -68,10 +68,10 @@ def test_two_attempts_in_one_second_keep_their_rounds(tmp_path: Path, scale: Sca
     if scale(0, 1) == 0:
         pytest.skip("two runs: only with --torture")
     still = f"import time; time.time = lambda: {time.time()!r}\n"
-    words = [*RUN, f"output.dir={tmp_path / 'runs'}"]
+    args = [*RUN, f"output.dir={tmp_path / 'runs'}"]
     armed = "from tests.torture.kill_points import arm; arm('server step', 4, 1)"
-    assert forked.run(words, tmp_path, still + armed).was_killed
-    assert forked.run(words, tmp_path, still).code == 0
+    assert forked.run(args, tmp_path, still + armed).was_killed
+    assert forked.run(args, tmp_path, still).code == 0
     runs = load([tmp_path / "runs"])
     assert list(runs.runs["status"]) == ["finished"]
     assert list(runs.rounds["round"]) == [1, 2, 3, 4, 5]

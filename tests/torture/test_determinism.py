@@ -21,26 +21,26 @@ KEYS = {
 OTHERS = ("fedavg", "scaffold", "moon", "mifa", "feddyn")  # one of each kind of state, besides gradma
 
 
-def words_of(name: str) -> dict[str, Any]:
+def arguments_of(name: str) -> dict[str, Any]:
     return {**KEYS, "algorithm.name": name, **({"algorithm.memory_size": 6} if name.startswith("gradma") else {})}
 
 
 def in_a_process(output: Path, name: str) -> None:
-    words = [f"{key}={value}" for key, value in words_of(name).items()]
-    command = [sys.executable, "-m", "fl_platform", "run", *words, f"output.dir={output}"]
+    args = [f"{key}={value}" for key, value in arguments_of(name).items()]
+    command = [sys.executable, "-m", "fl_platform", "run", *args, f"output.dir={output}"]
     output.parent.mkdir(exist_ok=True)
     done = subprocess.run(command, cwd=output.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def in_this_process(output: Path, name: str) -> None:
-    words = [f"{key}={value}" for key, value in words_of(name).items()]
-    assert call("run", *words, f"output.dir={output}", "trainer.enable_progress_bar=false").code == 0
+    args = [f"{key}={value}" for key, value in arguments_of(name).items()]
+    assert call("run", *args, f"output.dir={output}", "trainer.enable_progress_bar=false").code == 0
 
 
 def in_a_sweep(*options: str) -> Callable[[Path, str], None]:
     def run(output: Path, name: str) -> None:
-        parameters = {key: {"value": value} for key, value in words_of(name).items()}
+        parameters = {key: {"value": value} for key, value in arguments_of(name).items()}
         path = write_sweep(output.parent / f"{output.name}.yaml", parameters)
         command = [sys.executable, "-m", "fl_platform", "sweep", "run", str(path), f"output.dir={output}", *options]
         done = subprocess.run(command, cwd=output.parent, capture_output=True, text=True, check=False)

@@ -87,15 +87,15 @@ def test_a_run_on_a_full_disk_stops_with_its_checkpoint_and_goes_on_when_there_i
     assert forked.run([*RUN, f"output.dir={tmp_path / 'whole'}"], tmp_path).code == 0
     size = max(path.stat().st_size for path in (tmp_path / "whole").rglob("*.ckpt"))
     frees = [0, size // 2, 8 * KIB, 64 * KIB, size, 3 * size // 2, 2 * size, 5 * size // 2]
-    words = [*RUN, f"output.dir={place / 'runs'}"]
+    args = [*RUN, f"output.dir={place / 'runs'}"]
     for free in frees:
         padding = fill(place, free)
-        sentence(forked.run(words, tmp_path), f"output.dir={place / 'runs'} cannot be written: No space left on device")
+        sentence(forked.run(args, tmp_path), f"output.dir={place / 'runs'} cannot be written: No space left on device")
         assert partial_files(place) == []
         for path in place.rglob("*.ckpt"):
             assert is_valid(path)
         padding.unlink()
-        assert forked.run(words, tmp_path).code == 0
+        assert forked.run(args, tmp_path).code == 0
         assert fingerprint(place / "runs") == fingerprint(tmp_path / "whole")
         assert list(load([place / "runs"]).rounds["round"]) == [1, 2, 3, 4, 5]
         shutil.rmtree(place / "runs")
@@ -104,13 +104,13 @@ def test_a_run_on_a_full_disk_stops_with_its_checkpoint_and_goes_on_when_there_i
 
 def test_a_full_disk_between_two_checkpoints_keeps_the_first(mount: Mount, tmp_path: Path) -> None:
     place = mount("8m")
-    words = [*RUN, f"output.dir={place / 'runs'}", "tracking.mode=disabled"]
+    args = [*RUN, f"output.dir={place / 'runs'}", "tracking.mode=disabled"]
     armed = "from tests.torture.kill_points import arm; arm('server step', 4, 1)"
-    assert forked.run(words, tmp_path, armed).was_killed
+    assert forked.run(args, tmp_path, armed).was_killed
     (directory,) = place.glob("runs/*/attempts/*/checkpoints")
     newest = newest_valid(directory)
     fill(place, 20 * KIB)
-    sentence(forked.run(words, tmp_path), "No space left on device; what was saved stays, and --continue goes on")
+    sentence(forked.run(args, tmp_path), "No space left on device; what was saved stays, and --continue goes on")
     assert newest_valid(directory) == newest
 
 
@@ -120,12 +120,12 @@ def test_a_sweep_on_a_full_disk_stops_and_the_same_command_goes_on(
     """The disk fills in the middle of trials and of the ledger; what was recorded stays recorded."""
     place = mount("64m")
     sweep = quick_sweep(place, {"seed": {"values": list(range(3))}}, "checkpoint.every=1", "num_rounds=3")
-    words = ["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process"]
+    args = ["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process"]
     recorded: list[tuple[int, str]] = []
     frees = [150 * KIB, 0, 40 * KIB, 12 * KIB, 80 * KIB, 300 * KIB]
     for free in frees[: scale(1, len(frees))]:
         padding = fill(place, free)
-        ended = forked.run(words, tmp_path)
+        ended = forked.run(args, tmp_path)
         assert ended.code in (2, DiskFull.exit_code), ended  # 2: SQLite says only that it cannot read or write
         assert "Traceback" not in ended.err
         last = ended.err.splitlines()[-1]
@@ -136,7 +136,7 @@ def test_a_sweep_on_a_full_disk_stops_and_the_same_command_goes_on(
         assert {entry for entry in recorded if entry[1] == "finished"} <= set(now)
         assert "failed" not in [state for _, state in now]
         recorded = now
-    assert forked.run(words, tmp_path).code == 0
+    assert forked.run(args, tmp_path).code == 0
     assert [entry.state for entry in entries_of(sweep)] == ["finished"] * 3
     record_property("amounts of free disk at which a sweep stopped with a sentence and went on", scale(1, len(frees)))
 
@@ -147,13 +147,13 @@ def test_a_report_on_a_full_disk_leaves_whole_files_or_none(mount: Mount, tmp_pa
     assert forked.run([*RUN, f"output.dir={tmp_path / 'runs'}"], tmp_path).code == 0
     (tmp_path / "reports" / "small").mkdir(parents=True)
     (tmp_path / "reports" / "small" / "report.yaml").write_text(REPORT)
-    words = ["report", "small", "--source", str(tmp_path / "runs"), "--html", "--out"]
-    whole = forked.run([*words, str(tmp_path / "whole")], tmp_path)
+    args = ["report", "small", "--source", str(tmp_path / "runs"), "--html", "--out"]
+    whole = forked.run([*args, str(tmp_path / "whole")], tmp_path)
     assert whole.code == 0, whole
     place = mount("2m")
     for free in (0, 16 * KIB, 60 * KIB, 120 * KIB):
         padding = fill(place, free)
-        sentence(forked.run([*words, str(place / "out")], tmp_path), "No space left on device")
+        sentence(forked.run([*args, str(place / "out")], tmp_path), "No space left on device")
         for path in (place / "out").glob("*"):
             assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
         padding.unlink()
@@ -224,8 +224,8 @@ def test_a_read_only_file_system_is_named(mount: Mount, tmp_path: Path, scale: S
     place = mount("1m")
     asked = commands(place, tmp_path)
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-    for named, words in list(asked.items())[: scale(1, 5)]:
-        sentence(forked.run(words, tmp_path), named, code=2)
+    for named, args in list(asked.items())[: scale(1, 5)]:
+        sentence(forked.run(args, tmp_path), named, code=2)
     assert not (tmp_path / "runs").exists()  # nothing was begun
 
 
@@ -242,8 +242,8 @@ def test_a_directory_without_permission_is_named(tmp_path: Path, scale: Scale) -
         path.chmod(0o711)
     tmp_path.chmod(0o777)
     (tmp_path / "small.yaml").chmod(0o644)
-    for named, words in list(asked.items())[: scale(1, 5)]:
-        ended = forked.run(words, tmp_path, "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534)")
+    for named, args in list(asked.items())[: scale(1, 5)]:
+        ended = forked.run(args, tmp_path, "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534)")
         # after its end: the exit handlers of the forking process clean up what is root's
         ended.err = ended.err.partition("Exception ignored in atexit callback")[0]
         sentence(ended, named, code=2)

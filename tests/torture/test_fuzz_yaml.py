@@ -143,9 +143,9 @@ def test_hostile_configurations(here: Path, scale: Scale, record_property: Note)
 
 
 def test_damaged_chosen_values(here: Path, scale: Scale, record_property: Note) -> None:
-    words = ("config", "chosen=c.yaml", "scenario=mnist_w0.1_s10", "algorithm.name=gradma")
+    args = ("config", "chosen=c.yaml", "scenario=mnist_w0.1_s10", "algorithm.name=gradma")
     count = scale(15, 1000)
-    tally = try_texts(CHOSEN, here / "c.yaml", count, lambda: judge(*words))
+    tally = try_texts(CHOSEN, here / "c.yaml", count, lambda: judge(*args))
     tally.record(record_property, "damaged chosen= files", at_least=0.2)
 
 
@@ -292,10 +292,10 @@ BOMBS = {
 def test_bombs_are_refused(bomb: str, reports: Path, here: Path) -> None:
     for path in (here / "c.yaml", reports / "report.yaml"):
         path.write_text(BOMBS[bomb], encoding="utf-8")
-    for words in (
+    for args in (
         ("config", "--config", "c.yaml"),
         ("config", "chosen=c.yaml", "scenario=mnist_w0.1_s10"),
         ("sweep", "check", "c.yaml"),
         ("report", "all"),
     ):
-        assert judge(*words).code == 2
+        assert judge(*args).code == 2

@@ -40,7 +40,7 @@ SOON = {"WANDB__SAVE_REQUIREMENTS": "false"}
 
 
 def command(algorithm: str, output: Path, *more: str) -> list[str]:
-    words = [
+    args = [
         "run",
         "--continue",
         "--skip-finished",
@@ -49,30 +49,30 @@ def command(algorithm: str, output: Path, *more: str) -> list[str]:
         *WORDS,
         *more,
     ]
-    return [*words, f"output.dir={output}"]
+    return [*args, f"output.dir={output}"]
 
 
 def armed(place: str, entry: int, event: int) -> str:
     return f"from tests.torture.kill_points import arm; arm({place!r}, {entry}, {event})"
 
 
-def kill(words: list[str], folder: Path, place: str, rng: random.Random) -> bool:
+def kill(args: list[str], folder: Path, place: str, rng: random.Random) -> bool:
     """Run until the kill; false when the run was over before it."""
     if place == OUTSIDE:
-        child = forked.start(words, folder, **SOON)
+        child = forked.start(args, folder, **SOON)
         time.sleep(rng.uniform(0.1, 1.5))
         child.send()
         ended = child.wait()
     else:
         entry = 1 if place == "result" else rng.choice((1, 1, 2))
-        ended = forked.run(words, folder, armed(place, entry, round(3000 ** rng.random())), **SOON)
+        ended = forked.run(args, folder, armed(place, entry, round(3000 ** rng.random())), **SOON)
     assert ended.was_killed or ended.code == 0, ended
     assert "Traceback" not in ended.err
     return ended.was_killed
 
 
-def undisturbed(words: list[str], folder: Path) -> Left:
-    ended = forked.run(words, folder, **SOON)
+def undisturbed(args: list[str], folder: Path) -> Left:
+    ended = forked.run(args, folder, **SOON)
     assert ended.code == 0, ended
     return left_by(folder / "runs")
 
@@ -91,10 +91,10 @@ def test_killed_runs_end_with_the_bits_of_undisturbed_ones(
     places = [place for _ in range(wanted) for place in rng.sample((*INSIDE, OUTSIDE), 8)]
     while killed.total() < wanted:
         folder = tmp_path / f"chain-{killed.total()}"
-        words = command(algorithm, folder / "runs", f"engine={engine}")
-        while killed.total() < wanted and kill(words, folder, place := places.pop(), rng):
+        args = command(algorithm, folder / "runs", f"engine={engine}")
+        while killed.total() < wanted and kill(args, folder, place := places.pop(), rng):
             killed[place] += 1
-        assert forked.run(words, folder, **SOON).code == 0
+        assert forked.run(args, folder, **SOON).code == 0
         assert differences(left_by(folder / "runs"), expected) == []
         assert not list(folder.rglob(".partial*"))
     where = ", ".join(f"{count} {place}" for place, count in sorted(killed.items()))
@@ -132,15 +132,15 @@ def test_a_damaged_newest_checkpoint_costs_a_round_and_no_bit(
         pytest.skip("seven runs: only with --torture")
     expected = undisturbed(command("scaffold", tmp_path / "whole" / "runs"), tmp_path / "whole")
     folder = tmp_path / "damaged"
-    words = command("scaffold", folder / "runs", "tracking.mode=offline")
-    assert forked.run(words, folder, armed("local steps", 7, 50)).was_killed
+    args = command("scaffold", folder / "runs", "tracking.mode=offline")
+    assert forked.run(args, folder, armed("local steps", 7, 50)).was_killed
     for how, damage in DAMAGES.items():
         newest = newest_checkpoint(folder / "runs")
         damage(newest)
-        ended = forked.run(words, folder, armed("local steps", 7, 50))
+        ended = forked.run(args, folder, armed("local steps", 7, 50))
         said = f"checkpoint {newest} is damaged; falling back to the one before" in ended.err
         assert (ended.was_killed, said) == (True, how != "deleted"), ended
-    assert forked.run(words, folder).code == 0
+    assert forked.run(args, folder).code == 0
     assert differences(left_by(folder / "runs"), expected) == []
     record_property("kinds of checkpoint damage survived with equal bits", len(DAMAGES))
 
@@ -150,8 +150,8 @@ def test_a_damaged_newest_checkpoint_costs_a_round_and_no_bit(
 
 def test_rounds_that_never_reached_the_wandb_log_are_in_the_report(tmp_path: Path, record_property: Record) -> None:
     """Killed while it logs its sixth round; what W&B had written is cut further, as by a power cut."""
-    words = command("gradma", tmp_path / "runs")
-    assert forked.run(words, tmp_path, armed("W&B logging", 6, 5)).was_killed
+    args = command("gradma", tmp_path / "runs")
+    assert forked.run(args, tmp_path, armed("W&B logging", 6, 5)).was_killed
     (rows,) = (tmp_path / "runs").glob("*/attempts/*/rounds.jsonl")
     on_disk = [json.loads(line) for line in rows.read_text().splitlines()]
     assert len(on_disk) == 6
@@ -164,7 +164,7 @@ def test_rounds_that_never_reached_the_wandb_log_are_in_the_report(tmp_path: Pat
     assert list(killed.rounds["round"]) == list(range(1, 7)), "the directory has them all"
     (shown,) = Store(tmp_path / "runs").look().runs.values()
     assert shown.log.status == "crashed"
-    assert forked.run(words, tmp_path).code == 0
+    assert forked.run(args, tmp_path).code == 0
     read = load([tmp_path / "runs"]).rounds
     assert list(read["round"]) == list(range(1, ROUNDS + 1))
     for key in ("test/accuracy", "time/round_seconds"):  # the first five rounds as they were, clock readings included
@@ -190,10 +190,10 @@ def rounds_on_disk(output: Path) -> int:
 def test_ctrl_c_saves_and_twice_leaves_at_once_and_nothing_is_lost(tmp_path: Path, scale: Scale) -> None:
     if scale(0, 1) == 0:
         pytest.skip("four runs: only with --torture")
-    words = command("scaffold", tmp_path / "runs", "num_rounds=40", "tracking.mode=disabled")
+    args = command("scaffold", tmp_path / "runs", "num_rounds=40", "tracking.mode=disabled")
     for signals, said in ((1, "to resume: python -m fl_platform run --resume"), (2, "fl_platform: interrupted")):
         before = rounds_on_disk(tmp_path / "runs")
-        child = forked.start(words, tmp_path)
+        child = forked.start(args, tmp_path)
         wait_for(lambda before=before: rounds_on_disk(tmp_path / "runs") > before + 2, child.is_over)
         (shown,) = Store(tmp_path / "runs").look().runs.values()
         assert shown.log.status == "running"
@@ -210,9 +210,9 @@ def test_ctrl_c_saves_and_twice_leaves_at_once_and_nothing_is_lost(tmp_path: Pat
         assert shown.log.status == ("interrupted" if signals == 1 else "crashed")
     for event in (20, 60, 100, 200):  # twice while torch writes a checkpoint, which makes an error of its own of it
         twice = f"from tests.torture.kill_points import arm; arm('checkpoint', 2, {event}, (2, 2))"
-        ended = forked.run(words, tmp_path, twice)
+        ended = forked.run(args, tmp_path, twice)
         assert (ended.code, "Traceback" in ended.err) == (130, False), ended
-    assert forked.run(words, tmp_path).code == 0
+    assert forked.run(args, tmp_path).code == 0
     whole = command("scaffold", tmp_path / "whole" / "runs", "num_rounds=40", "tracking.mode=disabled")
     assert forked.run(whole, tmp_path / "whole").code == 0
     results = [json.loads(path.read_text())["fingerprint"] for path in tmp_path.rglob("result.json")]
@@ -234,10 +234,10 @@ def test_an_attempt_is_known_to_be_at_work_while_it_is(tmp_path: Path) -> None:
 def test_two_processes_never_write_one_attempt(tmp_path: Path, scale: Scale) -> None:
     if scale(0, 1) == 0:
         pytest.skip("two runs: only with --torture")
-    words = command("moon", tmp_path / "runs", "num_rounds=200", "tracking.mode=disabled")
-    child = forked.start(words, tmp_path)
+    args = command("moon", tmp_path / "runs", "num_rounds=200", "tracking.mode=disabled")
+    child = forked.start(args, tmp_path)
     wait_for(lambda: rounds_on_disk(tmp_path / "runs") > 2, child.is_over)
-    rival = forked.run(words, tmp_path / "rival")
+    rival = forked.run(args, tmp_path / "rival")
     assert rival.code == 2
     said = rf"fl_platform: \S+/0001 is being written by process {child.pid} on \S+; wait for it or stop it first\n"
     assert re.fullmatch(said, rival.err)
@@ -255,10 +255,10 @@ def test_killed_ranks_end_with_the_bits_of_undisturbed_ones(
     if scale(0, 1) == 0:
         pytest.skip("eight interpreters for one result: only with --torture")
     ddp = ["trainer.strategy=ddp", "trainer.devices=2", "trainer.accelerator=cpu", "num_rounds=30"]
-    words = command("gradma", tmp_path / "killed" / "runs", *ddp)
+    args = command("gradma", tmp_path / "killed" / "runs", *ddp)
     for victim in (0, 1):
         before = rounds_on_disk(tmp_path / "killed" / "runs")
-        process = launch_ranks(words)
+        process = launch_ranks(args)
         wait_for(
             lambda before=before: rounds_on_disk(tmp_path / "killed" / "runs") > before + 4,
             lambda process=process: process.poll() is not None,
@@ -271,15 +271,15 @@ def test_killed_ranks_end_with_the_bits_of_undisturbed_ones(
         while any(Path(f"/proc/{pid}").exists() for pid in ranks):  # the one that is left may not stay for ever
             assert time.monotonic() < deadline
             time.sleep(0.1)
-    assert launch_ranks(words).wait() == 0
+    assert launch_ranks(args).wait() == 0
     assert launch_ranks(command("gradma", tmp_path / "whole" / "runs", *ddp)).wait() == 0
     assert differences(left_by(tmp_path / "killed" / "runs"), left_by(tmp_path / "whole" / "runs")) == []
     record_property("kills of gradma on two ranks, ending in equal bits", 2)
 
 
-def launch_ranks(words: list[str]) -> "subprocess.Popen[bytes]":
+def launch_ranks(args: list[str]) -> "subprocess.Popen[bytes]":
     own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}  # as in forked.Server
-    return subprocess.Popen([sys.executable, "-m", "fl_platform", *words], stdout=subprocess.DEVNULL, env=own)
+    return subprocess.Popen([sys.executable, "-m", "fl_platform", *args], stdout=subprocess.DEVNULL, env=own)
 
 
 def python_children(pid: int) -> list[int]:

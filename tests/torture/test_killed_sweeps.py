@@ -36,7 +36,7 @@ def test_killed_launchers_lose_nothing_and_repeat_nothing(
     if launchers == 1 and scale(0, 1) == 0:
         pytest.skip("two launchers are enough of a sample: one alone only with --torture")
     trials, wanted = scale(4, 100), scale(2, 30)
-    sweep, words = make(tmp_path, trials)
+    sweep, args = make(tmp_path, trials)
     witness = f"from pathlib import Path; from tests.torture.witness import watch; watch(Path({str(tmp_path)!r}))\n"
     rng, kills = random.Random(f"sweep {launchers}"), Counter[str]()
     while True:
@@ -47,7 +47,7 @@ def test_killed_launchers_lose_nothing_and_repeat_nothing(
             if kills.total() < wanted and place in PLACES:
                 entry, event = rng.randint(1, 8), round(300 ** rng.random())
                 before += f"from tests.torture.kill_points import arm; arm({place!r}, {entry}, {event})"
-            children.append((place, forked.start([*words, "--in-process"], tmp_path / f"launcher{number}", before)))
+            children.append((place, forked.start([*args, "--in-process"], tmp_path / f"launcher{number}", before)))
         if kills.total() < wanted and any(place not in PLACES for place, _ in children):
             time.sleep(rng.uniform(0.5, 3))
             for _, child in (found for found in children if found[0] not in PLACES):
@@ -60,8 +60,8 @@ def test_killed_launchers_lose_nothing_and_repeat_nothing(
     entries = check_exactly_once(sweep, trials)
     check_published_once(tmp_path, {entry.run_id or "" for entry in entries})
     for entry in rng.sample(entries, 1):
-        words = ["run", *sweep.overrides, f"seed={entry.params['seed']}", f"output.dir={tmp_path / 'alone'}"]
-        assert entry.summary["fingerprint"] in forked.run(words, tmp_path / "alone").out
+        args = ["run", *sweep.overrides, f"seed={entry.params['seed']}", f"output.dir={tmp_path / 'alone'}"]
+        assert entry.summary["fingerprint"] in forked.run(args, tmp_path / "alone").out
     where = ", ".join(f"{count} {place}" for place, count in sorted(kills.items()))
     record_property(
         f"results of a sweep of {trials} trials, {launchers} launcher(s) at once, {kills.total()} kills ({where})",
@@ -72,10 +72,10 @@ def test_killed_launchers_lose_nothing_and_repeat_nothing(
 def test_ctrl_c_on_a_launcher_once_and_twice(tmp_path: Path, scale: Scale) -> None:
     if scale(0, 1) == 0:
         pytest.skip("three launches: only with --torture")
-    sweep, words = make(tmp_path, 3, "num_rounds=60")
+    sweep, args = make(tmp_path, 3, "num_rounds=60")
     for signals in (1, 2):
         rounds = rounds_of(sweep)
-        child = forked.start([*words, "--in-process"], tmp_path)
+        child = forked.start([*args, "--in-process"], tmp_path)
         wait_for(lambda rounds=rounds: rounds_of(sweep) > rounds + 3, child)
         for _ in range(signals):
             child.send(signal.SIGINT)
@@ -84,7 +84,7 @@ def test_ctrl_c_on_a_launcher_once_and_twice(tmp_path: Path, scale: Scale) -> No
         assert ended.code == 130, ended
         assert "Traceback" not in ended.err
         assert {entry.state for entry in entries_of(sweep)} <= {"finished", "interrupted", "proposed"}
-    assert forked.run([*words, "--in-process"], tmp_path).code == 0
+    assert forked.run([*args, "--in-process"], tmp_path).code == 0
     check_exactly_once(sweep, 3)
 
 

@@ -50,15 +50,15 @@ def test_killed_trials_and_launchers_of_ordinary_processes(
     """A fresh interpreter a trial. Some kill themselves at a place; more, and launchers, die from outside."""
     if scale(0, 1) == 0:
         pytest.skip("many interpreters: only with --torture")
-    sweep, words = make_watched(tmp_path, trials)
-    words += ["--jobs", str(3 - launchers), "--retries", "20"]
+    sweep, args = make_watched(tmp_path, trials)
+    args += ["--jobs", str(3 - launchers), "--retries", "20"]
     rng, launchers_killed = random.Random(f"processes {launchers}"), 0
     moments = sorted(rng.uniform(0, trials - 1) for _ in range(trials // 3))  # in trials that are done
 
     def launch(number: int) -> forked.Child:
         place, entry, event = rng.choice(("claim", "record")), rng.randint(1, 12), round(300 ** rng.random())
         before = f"from tests.torture.kill_points import arm; arm({place!r}, {entry}, {event})"
-        return forked.start(words, tmp_path / f"launcher{number}", before if rng.random() < 0.5 else "")
+        return forked.start(args, tmp_path / f"launcher{number}", before if rng.random() < 0.5 else "")
 
     at_work = {number: launch(number) for number in range(launchers)}
     while at_work:

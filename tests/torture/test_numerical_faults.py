@@ -27,8 +27,8 @@ NAMES = ("fedavg", "scaffold", "gradma")
 class Ran:
     """Exit code, rows, result and the final parameters of a run."""
 
-    def __init__(self, output: Path, *words: str) -> None:
-        self.code = judge("run", *SMALL, "tracking.mode=disabled", *words, f"output.dir={output}", codes=(0, 3)).code
+    def __init__(self, output: Path, *args: str) -> None:
+        self.code = judge("run", *SMALL, "tracking.mode=disabled", *args, f"output.dir={output}", codes=(0, 3)).code
         (path,) = output.glob("*/result.json")
         self.result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         (attempt,) = (path.parent / "attempts").iterdir()
@@ -67,9 +67,9 @@ def test_a_worker_that_sends_nan_ends_the_run_in_that_round(
 def test_an_update_beyond_the_largest_number_ends_the_run_in_that_round(
     tmp_path: Path, request: pytest.FixtureRequest, record_property: Note
 ) -> None:
-    words = ("faults.kind=huge", "faults.scale=1e60", "faults.probability=0.15")
+    args = ("faults.kind=huge", "faults.scale=1e60", "faults.probability=0.15")
     for name in names(request):
-        ran = Ran(tmp_path / name, f"algorithm.name={name}", *words)
+        ran = Ran(tmp_path / name, f"algorithm.name={name}", *args)
         check_ends_at(ran, ran.first(metrics.FAULTY_WORKERS))
     record_property("algorithms ended by an infinite update in its round", len(names(request)))
 
@@ -78,9 +78,9 @@ def test_an_update_beyond_the_largest_number_ends_the_run_in_that_round(
 def test_rejected_workers_are_counted_and_the_run_goes_on(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, record_property: Note
 ) -> None:
-    words = (f"faults.kind={kind}", "faults.scale=1e60", "faults.probability=0.3", "faults.reject_nonfinite=true")
+    args = (f"faults.kind={kind}", "faults.scale=1e60", "faults.probability=0.3", "faults.reject_nonfinite=true")
     for name in names(request):
-        ran = Ran(tmp_path / name, f"algorithm.name={name}", *words)
+        ran = Ran(tmp_path / name, f"algorithm.name={name}", *args)
         assert (ran.code, len(ran.rows), ran.is_finite) == (0, 6, True)
         counted = [(row[metrics.FAULTY_WORKERS], row[metrics.REJECTED_WORKERS]) for row in ran.rows]
         assert all(faulty == rejected for faulty, rejected in counted)
@@ -100,7 +100,7 @@ def check_sound_or_ended(ran: Ran) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("server_lr=1e30",),
         ("local_lr=1e30", "model.norm=none"),
@@ -110,14 +110,14 @@ def check_sound_or_ended(ran: Ran) -> None:
     ids=" ".join,
 )
 def test_explosions_end_as_diverged_or_stay_numbers(
-    words: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest, record_property: Note
+    args: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest, record_property: Note
 ) -> None:
     ended = 0
     for name in names(request):
-        ran = Ran(tmp_path / name, f"algorithm.name={name}", *words)
+        ran = Ran(tmp_path / name, f"algorithm.name={name}", *args)
         check_sound_or_ended(ran)
         ended += ran.code == 3
-    record_property(f"algorithms that diverged under {' '.join(words)}", f"{ended} of {len(names(request))}")
+    record_property(f"algorithms that diverged under {' '.join(args)}", f"{ended} of {len(names(request))}")
 
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
@@ -143,8 +143,8 @@ def test_a_table_shows_divergence_and_averages_only_what_finished(
     )
     for name in NAMES[: scale(1, 3)]:
         for seed in range(scale(3, 5)):
-            words = (f"algorithm.name={name}", f"seed={seed}", "faults.kind=nan", "faults.probability=0.03")
-            judge("run", *SMALL, *words, "output.dir=runs", codes=(0, 3))
+            args = (f"algorithm.name={name}", f"seed={seed}", "faults.kind=nan", "faults.probability=0.03")
+            judge("run", *SMALL, *args, "output.dir=runs", codes=(0, 3))
     results = [json.loads(path.read_text(encoding="utf-8")) for path in Path("runs").glob("*/result.json")]
     tops = [result[metrics.TOP_ACCURACY] for result in results if result[metrics.STATUS] == "finished"]
     diverged = len(results) - len(tops)

@@ -120,8 +120,8 @@ def online_run(place: Path, places: dict[str, str]) -> bytes:
     with WandbServer() as server:
         own = {**server.environment(), **places, "HOME": str(place / "home")}
         own["PYTHONPATH"] = str(ROOT)
-        words = [*SMALL, "output.dir=runs", "seed=9", "tracking.mode=online", f"tracking.entity={ENTITY}"]
-        command = [sys.executable, "-m", "fl_platform", "run", *words]
+        args = [*SMALL, "output.dir=runs", "seed=9", "tracking.mode=online", f"tracking.entity={ENTITY}"]
+        command = [sys.executable, "-m", "fl_platform", "run", *args]
         done = subprocess.run(command, cwd=place, env=own, capture_output=True, check=False, timeout=600)
         assert done.returncode == 0, done.stderr[-3000:]
         assert len(server.runs) == 1
@@ -136,8 +136,8 @@ def test_names_and_values_cannot_leave_the_output_directory(tmp_path: Path, monk
     place = tmp_path / "a" / "b" / "c"
     place.mkdir(parents=True)
     monkeypatch.chdir(place)
-    words = (f"tracking.group={HOSTILE}", f"tracking.tags=['{HOSTILE}']", "data.name=digits")
-    call("run", *SMALL, *words, "output.dir=runs", "trainer.enable_progress_bar=false")
+    args = (f"tracking.group={HOSTILE}", f"tracking.tags=['{HOSTILE}']", "data.name=digits")
+    call("run", *SMALL, *args, "output.dir=runs", "trainer.enable_progress_bar=false")
     call("run", *SMALL, "output.dir=runs", "tracking.project=../../../out", "trainer.enable_progress_bar=false")
     write_sweep(place / "s.yaml", {"seed": {"values": [1]}}, name=HOSTILE)
     sweep = read_sweep(place / "s.yaml", ["output.dir=runs"])

@@ -37,8 +37,8 @@ WORDS = [
 ]
 
 
-def spec_for(output, *words):
-    return resolve(compose([*WORDS, *words, f"output.dir={output}"]))
+def spec_for(output, *args):
+    return resolve(compose([*WORDS, *args, f"output.dir={output}"]))
 
 
 def log_file(result):

@@ -68,8 +68,8 @@ def logs(place: Path) -> Path:
 
 
 def test_offline_says_what_it_would_create(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["team/project", "--source", str(logs(tmp_path)), "--offline-out", str(tmp_path / "out")]
-    assert publish.main(words) == 0
+    args = ["team/project", "--source", str(logs(tmp_path)), "--offline-out", str(tmp_path / "out")]
+    assert publish.main(args) == 0
     out = capsys.readouterr().out
     assert "would create in team/project" in out
     assert "Rounds to the target accuracy (1 panels)" in out

@@ -1,4 +1,4 @@
-"""Any words after any command end in success or in one sentence and exit code 2, and a refusal leaves no file."""
+"""Any arguments after any command end in success or in one sentence and exit code 2, and a refusal leaves no file."""
 
 import shutil
 import subprocess
@@ -28,10 +28,10 @@ keys = st.sampled_from(
     [*known_keys(), "algorithm.name", "algorithm.mu", "trainer.devices", "model.options.x", "data", "algorithm", "sed"]
 )
 pairs = st.tuples(keys, texts).map("=".join)
-words = st.one_of(pairs, pairs.map("--".__add__), texts)
+args = st.one_of(pairs, pairs.map("--".__add__), texts)
 sound = st.sampled_from(["seed=3", "local_lr=0.05", "--algorithm.name=scaffold", "data.partition=iid", "server_lr=0.5"])
 
-free = (sound | sound | words).map(lambda word: [word])  # half of them sound, so that one hostile word meets sound ones
+free = (sound | sound | args).map(lambda word: [word])  # half of them sound, so that one hostile word meets sound ones
 places = st.one_of(texts, st.just("/dev/null/x")).filter(lambda text: not text.startswith(("/", "~", "..")))
 
 
@@ -89,10 +89,10 @@ LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str,
     "demo": (("demo",), free, ()),
     "no command": ((), free, ()),
 }
-"""Words before, drawn parts, words after."""
+"""Words before, drawn parts, args after."""
 
 SOUND = {"list": "algorithms", "sweep check": "sweep.yaml", "sweep status": "launched", "publish": "a/b --source logs"}
-"""What makes a line acceptable that is not so without any words between."""
+"""What makes a line acceptable that is not so without any arguments between."""
 
 REFUSED = {
     "run, alone": "num_rounds=0 is not allowed, so that no drawn word starts a long run",
@@ -137,10 +137,10 @@ def test_any_words(
     tally = Tally()
 
     def check(drawn: list[list[str]]) -> None:
-        words = [*before, *(word for part in drawn for word in part), *after]
-        outcome = tally.judge(*(word.replace("\0", "") for word in words), codes=codes)  # no argument can hold a NUL
+        args = [*before, *(word for part in drawn for word in part), *after]
+        outcome = tally.judge(*(word.replace("\0", "") for word in args), codes=codes)  # no argument can hold a NUL
         left = files(here) - present
-        assert not left or outcome.code != 2, f"{words} was refused and left {left}"
+        assert not left or outcome.code != 2, f"{args} was refused and left {left}"
         assert not [path for path in left if "partial" in path.name or path.suffix == ".tmp"]
         for path in left:
             path.unlink()
@@ -156,14 +156,14 @@ def test_any_words(
 
 
 @pytest.mark.parametrize(
-    "words", [["run", "sed=1"], ["run", "seed=\x1b[31m"], ["report", "--rows", "x"], ["sweep", "check", "no.yaml"]]
+    "args", [["run", "sed=1"], ["run", "seed=\x1b[31m"], ["report", "--rows", "x"], ["sweep", "check", "no.yaml"]]
 )
 def test_a_process_says_the_sentence_and_exits_with_2(
-    words: list[str], tmp_path: Path, scale: Callable[[int, int], int]
+    args: list[str], tmp_path: Path, scale: Callable[[int, int], int]
 ) -> None:
-    if words[0] != "run" and not scale(0, 1):
+    if args[0] != "run" and not scale(0, 1):
         pytest.skip("imports for seconds: with --torture")
-    done = subprocess.run([sys.executable, "-m", "fl_platform", *words], cwd=tmp_path, capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "fl_platform", *args], cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
-    check_sentence(tuple(words), done.stderr.decode())
+    check_sentence(tuple(args), done.stderr.decode())
     assert list(tmp_path.iterdir()) == []

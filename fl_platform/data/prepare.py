@@ -38,7 +38,7 @@ def split_validation(train: ImageSet, fraction: float, seed: int) -> tuple[Image
     return train.subset(kept), train.subset(held)
 
 
-def deal(config: Config, labels: ArrayLike) -> Partition:
+def partition_of(config: Config, labels: ArrayLike) -> Partition:
     """Partition the samples with these labels over the workers of a run.
 
     The result depends on the seed and the ``data`` keys, not on the algorithm. Raises ``UserError`` if there are
