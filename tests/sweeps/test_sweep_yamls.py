@@ -28,6 +28,7 @@ SIZES = {
     "tune_tiny_imagenet_budget": 16 * 9 * 3, "fig_betas_mnist": 36 * 9, "fig_betas_cifar10": 36 * 9,
     "fig_memory_mnist": 7 * 9, "fig_memory_cifar10": 7 * 9, "fig_policies_mnist": 5 * 9, "demo_digits": 32,
     "variants_mnist": 54,
+    "rates_mnist": 324,
 }  # fmt: skip
 SMALL = [
     "data.name=digits",
