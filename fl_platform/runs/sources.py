@@ -95,7 +95,7 @@ def read(sources: "Iterable[str | os.PathLike[str]]", cache_dir: Path | None = N
         if isinstance(source, str) and source.startswith(WANDB):
             from fl_platform.runs import wandb_server
 
-            imported += wandb_server.read_project(source.removeprefix(WANDB))
+            imported += wandb_server.read_project(source.removeprefix(WANDB), cache_dir)
         elif Path(source).is_dir():
             here = discover(Path(source))
             if not here.runs and not here.logs:

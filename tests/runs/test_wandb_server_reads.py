@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.wandb_server import WandbServer
+from tests.wandb_server import StoredRun, WandbServer
 
 ONLINE = """
 import wandb
@@ -103,3 +103,38 @@ def test_a_key_that_the_server_refuses_is_one_sentence(server: WandbServer, tmp_
     assert "tracking.mode=offline needs no server" in done.stderr
     assert "Traceback" not in done.stderr
     assert "1" * 40 not in done.stdout + done.stderr
+
+
+READ = """
+import json, sys
+from pathlib import Path
+from fl_platform.runs.wandb_server import read_project
+records = read_project("tester/many", Path(sys.argv[1]))
+print(json.dumps({record.run_id: [record.status, record.history["test/accuracy"].to_pylist()[-1]] for record in records}))
+"""
+
+
+def test_rounds_of_ended_runs_are_asked_for_once(tmp_path: Path) -> None:
+    with WandbServer() as server:
+        for number in range(12):
+            history = [{"_step": step, "round": step + 1, "test/accuracy": step / 1000} for step in range(number + 3)]
+            summary = {"status": "finished", "_step": number + 2}
+            exit_code = None if number == 0 else 0
+            run_id = f"run{number:02d}"
+            server.runs[run_id] = StoredRun(run_id, "many", summary=summary, history=history, exit_code=exit_code)
+
+        def read() -> tuple[dict[str, list[object]], int]:
+            asked = server.operations.count("HistoryPage")
+            found = json.loads(run(server, "-c", READ, str(tmp_path / "cache"), directory=Path(__file__).parents[2]))
+            return found, server.operations.count("HistoryPage") - asked
+
+        first, asked = read()
+        assert list(first) == [f"run{number:02d}" for number in range(12)]  # in the server's order
+        assert first["run00"] == ["running", 0.002] and first["run11"] == ["finished", 0.013]
+        assert asked == 12
+        changed = server.runs["run05"]
+        changed.history.append({"_step": 8, "round": 9, "test/accuracy": 0.5})
+        changed.summary["_step"] = 8
+        second, asked = read()
+        assert second == first | {"run05": ["finished", 0.5]}
+        assert asked == 2  # the changed one, and the one that is still running
