@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "data": {"config", "errors", "noise", "seeding"},
     "models": {"config", "errors", "noise", "seeding"},
     "kernels": {"errors", "models", "qp"},
-    "algorithms": {"config", "errors", "kernels", "models", "qp", "runs", "seeding"},
+    "algorithms": {"config", "errors", "kernels", "models", "paper", "qp", "runs", "seeding"},
     "engines": {"algorithms", "data", "errors", "kernels", "models", "seeding"},
     "federation": {
         *("algorithms", "config", "data", "engines", "errors", "kernels"),

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.schema import Config
-from fl_platform.errors import UserError
+from fl_platform.errors import UserError, unknown_name
 from fl_platform.models.flat import Layout, Stack, Vector
+from fl_platform.paper.methods import FURTHER_GROUPS, PAPER, Group
 
 
 class Processes(Protocol):
@@ -186,6 +187,9 @@ class Algorithm(L.Callback):
     name: ClassVar[str]
     label: ClassVar[str]  # as printed in tables
     kind: ClassVar[str] = "worker"  # baseline | worker | server | both: where it departs from FedAvg
+    group: ClassVar[str] = PAPER
+    """Where lists, tables and figures show it: one of ``paper.methods.FURTHER_GROUPS``; outside the package "plugin"
+    unless the class itself declares another."""
     downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker per round
     uploads: ClassVar[int] = 1
     sends: ClassVar[tuple[str, ...]] = ()
@@ -200,6 +204,10 @@ class Algorithm(L.Callback):
         super().__init_subclass__(**kwargs)
         if name is None:
             return
+        if "group" not in vars(cls) and cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
+            cls.group = Group.PLUGIN
+        if cls.group not in (PAPER, *FURTHER_GROUPS):
+            raise unknown_name(f"the group of algorithm {name}", cls.group, FURTHER_GROUPS)
         ALGORITHMS.add(name, cls)
         cls.name, cls.label = name, label or name
 

@@ -1,4 +1,4 @@
-"""The sixteen methods of the paper's tables: names, labels, order, groups, line styles and communication."""
+"""The sixteen methods of the paper's tables, and the groups of all others: names, labels, order, styles, loads."""
 
 import re
 from dataclasses import dataclass
@@ -8,13 +8,27 @@ from fl_platform.errors import unknown_name
 
 
 class Group(StrEnum):
-    """Where a method departs from FedAvg: the blocks of Tables 1 and 2, in their order, then everything else."""
+    """The blocks of a table in their order: those of Tables 1 and 2, then methods that are not of the paper."""
 
     BASELINE = "baseline"
     WORKER = "worker"
     SERVER = "server"
     BOTH = "both"
-    OTHER = "other"
+    SERVER_OPTIMISER = "server optimiser"
+    WORKER_CORRECTION = "worker correction"
+    PERSONALISED = "personalised"
+    ROBUST = "robust"
+    PRIVATE = "private"
+    COMPRESSED = "compressed"
+    REFERENCE = "reference"
+    PLUGIN = "plugin"
+
+
+PAPER = "paper"
+"""The group of the paper's sixteen as a class declares it; tables divide them by where they depart from FedAvg."""
+
+FURTHER_GROUPS = tuple(Group)[4:]
+"""The groups of methods outside the paper."""
 
 
 Dashes = str | tuple[int, tuple[float, ...]]

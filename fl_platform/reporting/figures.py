@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fl_platform.errors import UserError, unknown_name
-from fl_platform.paper.methods import GROUPINGS, METHODS, Method, Style
+from fl_platform.paper.methods import FURTHER_GROUPS, GROUPINGS, Group, Method, Style
 from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting import canvas
 from fl_platform.reporting.ablations import panel_groups, short, value_text
@@ -49,10 +49,12 @@ def accuracy_curves(
 ) -> Figure:
     """One panel per scenario; the methods of one grouping (worker, server, both, gradma, all) with seed bands.
 
-    A method that is not of the paper is in the grouping of its kind, and in all.
+    Methods that are not of the paper are in all, and with FedAvg in the grouping named as their group: server
+    optimiser, worker correction, personalised, robust, private, compressed, reference, plugin.
     """
-    if grouping != "all" and grouping not in GROUPINGS:
-        raise unknown_name("grouping", grouping, [*GROUPINGS, "all"])
+    known = [*GROUPINGS, *FURTHER_GROUPS, "all"]
+    if grouping not in known:
+        raise unknown_name("grouping", grouping, known)
     panels: dict[Scenario, list[Line]] = {}
     for cell in cell_runs(runs, select):
         if cell.seeds and _is_in(cell.method, grouping):
@@ -62,9 +64,9 @@ def accuracy_curves(
 
 
 def _is_in(method: Method, grouping: str) -> bool:
-    if method.name in METHODS and grouping != "all":
+    if grouping in GROUPINGS:
         return method.name in GROUPINGS[grouping]
-    return grouping in ("all", method.group.value)
+    return grouping == "all" or method.group in (Group.BASELINE, grouping)
 
 
 def _method_line(method: Method, run_ids: Sequence[str]) -> Line:

@@ -40,7 +40,7 @@ class ShownRun:
 
     @property
     def method(self) -> Method:
-        return method_of(self.algorithm, self.config.get("run.label"), self.config.get("run.kind"))
+        return method_of(self.algorithm, self.config.get("run.label"), self.config.get("run.method_group"))
 
     def value(self, key: str) -> str:
         """What the run is grouped by under ``key``: algorithm, scenario, run or a configuration key."""

@@ -7,14 +7,17 @@ from typing import Any
 
 import pandas as pd
 
-from fl_platform.paper.methods import DASH, DASH_DOT, DOT, LONG_DASH, METHODS, Group, Method, Style
+from fl_platform.paper.methods import DASH, DASH_DOT, DOT, FURTHER_GROUPS, LONG_DASH, METHODS, Group, Method, Style
 
 SEQUENCE = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#808080")
 _SEQUENCE_DASHES = ("-", DASH, DOT, DASH_DOT, LONG_DASH)
 
 # Colours of Paul Tol's and IBM's palettes that colour-blind readers tell from each other and from the paper's.
 _OWN_COLORS = ("#332288", "#882255", "#999933", "#1A85FF", "#4D3319")
-_OWN_LINES = (("-", "*"), (DASH, "d"), (DOT, "8"), (DASH_DOT, "H"))
+_OWN_LINES = (
+    *(("-", "*"), (DASH, "d"), (DOT, "8"), (DASH_DOT, "H"), (LONG_DASH, "X")),
+    *(((0, (3, 1, 1, 1, 1, 1)), "p"), ((0, (1, 3)), "P"), ((0, (5, 4)), "h")),
+)
 OWN_STYLES = tuple(Style(color, dashes, marker) for dashes, marker in _OWN_LINES for color in _OWN_COLORS)
 """Styles of methods that are not of the paper; no method of the paper has one of these colours."""
 
@@ -24,16 +27,17 @@ def sequence_style(place: int) -> Style:
     return Style(SEQUENCE[place % len(SEQUENCE)], _SEQUENCE_DASHES[place % len(_SEQUENCE_DASHES)])
 
 
-def method_of(name: str, label: object = None, kind: object = None) -> Method:
-    """A run's method: the paper's, or one with the label and kind (worker, server, both) that its run recorded.
+def method_of(name: str, label: object = None, group: object = None) -> Method:
+    """A run's method: the paper's, or one with the label and group that its run recorded.
 
-    Without a recorded label it is called by its name; its style follows from the name alone.
+    Without a recorded label it is called by its name, and without a group it is a plugin's; its style follows from the
+    name alone.
     """
     if name in METHODS:
         return METHODS[name]
-    group = Group(kind) if isinstance(kind, str) and kind in list(Group) else Group.OTHER
+    found = Group(group) if isinstance(group, str) and group in FURTHER_GROUPS else Group.PLUGIN
     style = OWN_STYLES[zlib.crc32(name.encode("utf-8", "replace")) % len(OWN_STYLES)]
-    return Method(name, label if isinstance(label, str) and label else name, group, style)
+    return Method(name, label if isinstance(label, str) and label else name, found, style)
 
 
 def distinct(methods: Iterable[Method]) -> dict[str, Method]:
@@ -65,7 +69,7 @@ def _unused(style: Style, others: Iterable[Method]) -> Style:
 
 def methods_in(frame: pd.DataFrame) -> dict[str, Method]:
     """The methods of a frame of runs (a row per run) by ``algorithm.name``, labels and styles distinct."""
-    columns = [f"config.{key}" for key in ("algorithm.name", "run.label", "run.kind")]
+    columns = [f"config.{key}" for key in ("algorithm.name", "run.label", "run.method_group")]
     rows: list[dict[Any, Any]] = frame.reindex(columns=columns).drop_duplicates().to_dict("records")
     labelled = sorted(rows, key=lambda row: isinstance(row["config.run.label"], str))  # a recorded label counts
     return distinct(method_of(*(str(row[columns[0]]), row[columns[1]], row[columns[2]])) for row in labelled)

@@ -38,12 +38,12 @@ def describe(spec: RunSpec) -> RunRecord:
 
 
 def labels(config: Config) -> dict[str, str]:
-    """How tables and figures call a run's method and data set, and the side of the federation the method changes.
+    """How tables and figures call a run's method and data set, and where the method stands among the others.
 
     Reports read them from the run: they cannot import a plugin that defines a method or a data set.
     """
     method, dataset = ALGORITHMS.get(config.algorithm["name"]), DATASETS.get(config.data.name)
-    return {"label": method.label, "kind": method.kind, "data_label": dataset.label}
+    return {"label": method.label, "kind": method.kind, "method_group": method.group, "data_label": dataset.label}
 
 
 def provenance() -> dict[str, Any]:

@@ -11,8 +11,9 @@ import pytest
 import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform import paper
 from fl_platform.algorithms import base
+from fl_platform.config.registry import ALGORITHMS
 from fl_platform.errors import UserError
-from fl_platform.paper.methods import GROUPINGS, METHODS, Group, order, spelled
+from fl_platform.paper.methods import FURTHER_GROUPS, GROUPINGS, METHODS, PAPER, Group, order, spelled
 from fl_platform.reporting.styles import OWN_STYLES
 
 PRINTED = Path(paper.__file__).parent
@@ -42,9 +43,28 @@ def test_a_method_is_what_its_class_says(name: str) -> None:
     assert registered.downloads == registered.uploads == method.load
 
 
-def test_every_class_of_the_platform_is_a_method_of_the_paper() -> None:
-    ours = [name for name in base.names() if base.get(name).__module__.startswith("fl_platform.algorithms.")]
-    assert set(ours) == set(METHODS)
+def test_the_classes_of_the_papers_group_are_its_sixteen() -> None:
+    ours = [base.get(name) for name in base.names() if base.get(name).__module__.startswith("fl_platform.")]
+    assert {kind.name for kind in ours if kind.group == PAPER} == set(METHODS)
+    assert {kind.group for kind in ours} <= {PAPER, *FURTHER_GROUPS} - {Group.PLUGIN}
+
+
+def test_a_class_outside_the_package_is_a_plugin_unless_it_says_otherwise() -> None:
+    with pytest.raises(UserError, match=r"group of algorithm mine=robast is not known; .*robust"):
+
+        class Wrong(base.Algorithm, name="mine"):
+            group = "robast"
+
+    class Mine(base.get("fedprox"), name="mine"):  # type: ignore[misc]
+        """Its parent is of the paper; it is not."""
+
+    class Sturdy(Mine, name="sturdy"):
+        group = "robust"
+
+    try:
+        assert (Mine.group, Sturdy.group) == (Group.PLUGIN, "robust")
+    finally:
+        del ALGORITHMS._entries["mine"], ALGORITHMS._entries["sturdy"]
 
 
 def test_printed_spellings_name_a_method() -> None:

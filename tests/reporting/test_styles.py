@@ -32,19 +32,19 @@ def load(*logs: RunRecord) -> runs.Runs:
 
 
 def test_a_method_is_called_by_its_label_else_by_its_name() -> None:
-    assert method_of("mine", "Mine++", "both").label == "Mine++"
-    assert method_of("mine", "Mine++", "both").group == Group.BOTH
-    assert (method_of("mine").label, method_of("mine").group) == ("mine", Group.OTHER)
-    assert method_of("mine", float("nan"), "sideways").group == Group.OTHER
+    assert method_of("mine", "Mine++", "robust").label == "Mine++"
+    assert method_of("mine", "Mine++", "robust").group == Group.ROBUST
+    assert (method_of("mine").label, method_of("mine").group) == ("mine", Group.PLUGIN)
+    assert method_of("mine", float("nan"), "worker").group == Group.PLUGIN  # a block of the paper's own
     assert method_of("fedavg", "something else", "server") is METHODS["fedavg"]
 
 
 def test_a_style_follows_from_the_name_alone() -> None:
     assert method_of("mine").style == method_of("mine", "Mine++", "worker").style
-    assert len({method_of(f"method{number}").style for number in range(100)}) == len(OWN_STYLES)
+    assert len({method_of(f"method{number}").style for number in range(300)}) == len(OWN_STYLES)
 
 
-@pytest.mark.parametrize("count", [2, 5, 20])
+@pytest.mark.parametrize("count", [2, 5, 40])
 def test_no_two_methods_of_a_figure_look_alike(count: int) -> None:
     found = distinct([*METHODS.values(), *(method_of(f"method{number}") for number in range(count))])
     styles = {(method.style.color, method.style.dashes) for method in found.values()}
@@ -61,28 +61,29 @@ def test_no_two_methods_have_one_label() -> None:
 
 
 def test_a_recorded_label_counts_for_runs_without_one() -> None:
-    both = load(make_log("mine", 0), make_log("mine", 1, run__label="Mine++", run__kind="worker"))
+    both = load(make_log("mine", 0), make_log("mine", 1, run__label="Mine++"))
     assert methods_in(both.runs)["mine"].label == "Mine++"
     assert methods_in(load(make_log("mine")).runs)["mine"].label == "mine"
 
 
-def test_tables_and_figures_show_it_among_its_kind() -> None:
-    own = [make_log("mine", seed, run__label="Mine++", run__kind="worker", level=0.9) for seed in range(2)]
+def test_tables_and_figures_show_it_in_its_group() -> None:
+    group = {"run__label": "Mine++", "run__method_group": "worker correction"}
+    own = [make_log("mine", seed, **group, level=0.9) for seed in range(2)]
     bare = [make_log("bare", seed) for seed in range(2)]
     everyone = load(*own, *bare, *(make_log(name, seed) for name in ("fedavg", "mifa") for seed in range(2)))
     table = tables.statistic_table(everyone)
-    assert [[row.label for row in block] for block in table.blocks] == [["FedAvg"], ["Mine++"], ["MIFA"], ["bare"]]
-    assert table.blocks[1][0].cells[0].is_bold
-    assert not table.blocks[0][0].cells[0].is_bold
+    assert [[row.label for row in block] for block in table.blocks] == [["FedAvg"], ["MIFA"], ["Mine++"], ["bare"]]
+    assert all(block[0].cells[0].is_bold for block in table.blocks)  # the best of its own group
     assert "mine" in set(table.numbers["algorithm"])
     drawn = {}
-    for grouping in ("worker", "server", "gradma", "all"):
-        if grouping != "gradma":
-            (axis,) = figures.accuracy_curves(everyone, grouping).axes
-            drawn[grouping] = [line.get_label() for line in axis.lines]
+    for grouping in ("worker", "server", "worker correction", "plugin", "all"):
+        (axis,) = figures.accuracy_curves(everyone, grouping).axes
+        drawn[grouping] = [line.get_label() for line in axis.lines]
     assert drawn == {
-        "worker": ["FedAvg", "Mine++"],
+        "worker": ["FedAvg"],
         "server": ["FedAvg", "MIFA"],
+        "worker correction": ["FedAvg", "Mine++"],
+        "plugin": ["FedAvg", "bare"],
         "all": ["FedAvg", "MIFA", "bare", "Mine++"],
     }
 
@@ -93,7 +94,7 @@ def test_titles_of_other_data_sets_are_those_the_runs_recorded() -> None:
 
 
 def test_the_label_of_a_plugin_travels_with_its_run(tmp_path: Path) -> None:
-    """The run imports the plugin; the report, in a process that cannot, shows its label and side."""
+    """The run imports the plugin; the report, in a process that cannot, shows its label and group."""
     (tmp_path / "halving.py").write_text(PLUGIN, encoding="utf-8")
     args = ["plugins=[halving]", "algorithm.name=halved", "data.name=digits", "num_rounds=2", "local_steps=1"]
     run = [sys.executable, "-m", "fl_platform", "run", *args, "tracking.mode=offline"]
@@ -102,5 +103,5 @@ def test_the_label_of_a_plugin_travels_with_its_run(tmp_path: Path) -> None:
     table = tables.statistic_table(runs.load([tmp_path / "runs"]))
     assert [[row.label for row in block] for block in table.blocks] == [["Half-Avg"]]
     (method,) = methods_in(runs.load([tmp_path / "runs"]).runs).values()
-    assert method.group == Group.SERVER
+    assert method.group == Group.PLUGIN
     assert table.header[0][0][0] == "Digits, S=10"
