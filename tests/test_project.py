@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "paper": {"errors"},
     "config": {"errors", "paper"},
     "runs": {"config", "errors"},
-    "tracking": {"config", "errors", "runs"},
+    "tracking": {"config", "data", "errors", "runs"},
     "qp": {"errors"},
     "data": {"config", "errors", "noise", "seeding"},
     "models": {"config", "errors", "noise", "seeding"},

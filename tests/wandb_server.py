@@ -42,6 +42,7 @@ class StoredRun:
     sweep: str | None = None
     display_name: str | None = None
     exit_code: int | None = None
+    console: list[str] = field(default_factory=list)
 
     @property
     def state(self) -> str:
@@ -92,6 +93,18 @@ class StoredSweep:
         return node | {"project": {"id": "1", "name": self.project, "entity": owner}}
 
 
+@dataclass
+class StoredArtifact:
+    """Files with a name that a run logged; complete once they are committed."""
+
+    name: str
+    kind: str
+    run: str
+    metadata: Json = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    is_committed: bool = False
+
+
 def grid(config: Json) -> list[Json]:
     """Every point of a grid sweep as the agent's ``args``: {key: {"value": value}}."""
     parameters = config.get("parameters", {})
@@ -109,6 +122,7 @@ class WandbServer:
         self.runs: dict[str, StoredRun] = {}
         self.sweeps: dict[str, StoredSweep] = {}
         self.agents: dict[str, str] = {}
+        self.artifacts: dict[str, StoredArtifact] = {}
         self.operations: list[str] = []
         self.unknown: list[tuple[str, Json]] = []
         self.lock = threading.Lock()
@@ -157,6 +171,8 @@ class WandbServer:
                     run.history[part["offset"] :] = lines
                 elif file == "wandb-summary.json" and lines:
                     run.summary = lines[-1]
+                elif file == "output.log":
+                    run.console += part["content"]
             if body.get("complete"):
                 run.exit_code = body.get("exitcode", 0)
 
@@ -226,6 +242,42 @@ class WandbServer:
         rows = [json.dumps(row) for row in self.runs[variables["run"]].history if first <= row["_step"] < stop]
         return self.project(run={"history": rows})
 
+    def on_ArtifactType(self, variables: Json) -> Json:
+        return self.project(artifact=None)
+
+    def on_CreateArtifact(self, variables: Json) -> Json:
+        sent = variables["input"]
+        artifact = StoredArtifact(sent["artifactCollectionName"], sent["artifactTypeName"], sent["runName"])
+        artifact.metadata = json.loads(sent["metadata"] or "{}")
+        self.artifacts[artifact.name] = artifact
+        sequence = {"id": artifact.name, "latestArtifact": None}
+        node = {"id": artifact.name, "state": "PENDING", "artifactSequence": sequence}
+        return {"createArtifact": {"artifact": node}}
+
+    def on_CreateArtifactManifest(self, variables: Json) -> Json:
+        return {"createArtifactManifest": self.manifest(variables)}
+
+    def on_UpdateArtifactManifest(self, variables: Json) -> Json:
+        return {"updateArtifactManifest": self.manifest(variables)}
+
+    def manifest(self, variables: Json) -> Json:
+        name = variables.get("name") or "wandb_manifest.json"
+        file = {"id": name, "name": name, "displayName": name, "uploadHeaders": [], "uploadUrl": f"{self.url}/upload"}
+        return {"artifactManifest": {"id": variables.get("artifactManifestID") or name, "file": file}}
+
+    def on_CreateArtifactFiles(self, variables: Json) -> Json:
+        nodes = []
+        for spec in variables["input"]["artifactFiles"] if "input" in variables else variables["artifactFiles"]:
+            place = f"{spec['artifactID']}/{spec['name']}"
+            node = {"id": place, "name": spec["name"], "displayName": spec["name"], "storagePath": place}
+            node |= {"uploadUrl": f"{self.url}/artifact/{place}", "uploadHeaders": [], "uploadMultipartUrls": None}
+            nodes.append({"node": node | {"artifact": {"id": spec["artifactID"]}}})
+        return {"createArtifactFiles": {"files": {"edges": nodes}}}
+
+    def on_CommitArtifact(self, variables: Json) -> Json:
+        self.artifacts[variables["artifactID"]].is_committed = True
+        return {"commitArtifact": {"artifact": {"id": variables["artifactID"], "digest": ""}}}
+
     def on_UpsertSweep(self, variables: Json) -> Json:
         sweep = self.sweeps.get(variables.get("id") or "")
         if sweep is None:
@@ -290,7 +342,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.reply(404, {"error": f"no {self.path}"})
 
     def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if found := re.fullmatch(r"/artifact/([^/]+)/(.+)", self.path):
+            self.server_state.artifacts[found.group(1)].files[found.group(2)] = content
         self.reply(200, {})
 
     def reply(self, code: int, content: Json) -> None:

@@ -84,6 +84,16 @@ class TrackingConfig:
     )
     tags: list[str] = option([], "W&B tags", identity=False)
     alert: bool = option(False, "send a W&B alert when a run diverges", identity=False)
+    media: bool | None = option(
+        None, "log the partition as a picture, and tables of classes and workers; null: when online", identity=False
+    )
+    console: bool | None = option(None, "send what the run prints to W&B; null: when online", identity=False)
+    artifacts: str = option(
+        "none",
+        "a finished run's model as a W&B artifact with its card; best keeps the best model, too",
+        choices=("none", "best", "last"),
+        identity=False,
+    )
     also: list[str] = option(
         [], "loggers beside W&B; each needs its package", choices=("csv", "tensorboard", "mlflow"), identity=False
     )

@@ -35,7 +35,7 @@ class BatchStreams:
     """
 
     def __init__(self, partition: Partition, batch_size: int, seed: int) -> None:
-        self._partition = partition
+        self.partition = partition
         self._batch_size = batch_size
         self._shuffle = _Shuffle(seed)
         self._drawn: dict[int, int] = {}
@@ -67,13 +67,13 @@ class BatchStreams:
         dropped as in ``draw``.
         """
         usable = self._usable(workers)
-        starts = self._partition.offsets[workers]
+        starts = self.partition.offsets[workers]
         for done in range(0, int(usable.max(initial=0)), self._batch_size):
             counts = np.clip(usable - done, 0, self._batch_size)
             position = np.arange(counts.max())
             is_sample = position < counts[:, None]
             indices = np.zeros(is_sample.shape, np.int64)
-            indices[is_sample] = self._partition.indices[(starts[:, None] + done + position)[is_sample]]
+            indices[is_sample] = self.partition.indices[(starts[:, None] + done + position)[is_sample]]
             yield BatchPlan(indices[None], counts[None])
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -86,9 +86,9 @@ class BatchStreams:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue from a checkpoint; raises ``UserError`` if it has more workers than the partition."""
         workers = state["workers"].tolist()
-        if workers and max(workers) >= self._partition.num_workers:
+        if workers and max(workers) >= self.partition.num_workers:
             raise UserError(
-                f"the checkpoint holds worker {max(workers)} but num_workers={self._partition.num_workers}; "
+                f"the checkpoint holds worker {max(workers)} but num_workers={self.partition.num_workers}; "
                 "resume with the num_workers it was written with"
             )
         self._drawn = dict(zip(workers, state["batches"].tolist(), strict=True))
@@ -96,13 +96,13 @@ class BatchStreams:
 
     def _usable(self, workers: Indices) -> Indices:
         """Number of samples per pass: all but a last batch of one."""
-        sizes = self._partition.offsets[workers + 1] - self._partition.offsets[workers]
+        sizes = self.partition.offsets[workers + 1] - self.partition.offsets[workers]
         has_single_tail = (sizes > self._batch_size) & (sizes % self._batch_size == 1)
         return np.where(has_single_tail, sizes - 1, sizes)
 
     def _pieces(self, worker: int, usable: int, per_pass: int, first: int, last: int) -> list[Indices]:
         """Batches first..last of one worker, as few contiguous slices."""
-        samples = self._partition.of(worker)
+        samples = self.partition.of(worker)
         if len(samples) <= self._batch_size:
             return [samples] * (last - first)
         pieces = []
@@ -118,7 +118,7 @@ class BatchStreams:
         """The worker's samples in the order of pass ``number``; the latest pass of each worker is cached."""
         known, order = self._orders.get(worker, (-1, None))
         if order is None or known != number:
-            samples = self._partition.of(worker)
+            samples = self.partition.of(worker)
             order = samples[self._shuffle(worker, number, len(samples))]
             self._orders[worker] = number, order
         return order

@@ -3,10 +3,12 @@
 import contextlib
 import importlib
 import inspect
+import json
 import logging
 import os
 import re
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from fl_platform.engines.ranks import Ranks
 from fl_platform.errors import OutOfMemory, UserError, did_you_mean
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint, drop_checkpoints, take_best
+from fl_platform.federation.export import export
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.federation.result import Result
@@ -36,8 +39,9 @@ from fl_platform.runs.liveness import at_work, cause_of
 from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import writing
 from fl_platform.tracking.identity import describe
-from fl_platform.tracking.logger import EarlierRounds, Tracked, close_logger, open_logger
+from fl_platform.tracking.logger import EarlierRounds, Tracked, close_logger, log_model, open_logger, with_default
 from fl_platform.tracking.loggers import EarlierRoundsElsewhere, check_packages, open_others
+from fl_platform.tracking.media import Media
 
 SET_ELSEWHERE = {
     "max_epochs": "num_rounds",
@@ -106,11 +110,12 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
             files.write_description(about)
             others = open_others(spec, attempt)
             callbacks += [RowFile(rounds_file(attempt)), *([EarlierRounds(logger)] if logger else [])]
+            if logger is not None and with_default(config.tracking.media, config.tracking.mode == "online"):
+                callbacks.append(Media(logger))
             callbacks += [EarlierRoundsElsewhere(others)] if others else []
-        saving = RoundCheckpoint(
-            attempt / "checkpoints", config.checkpoint.every, keep_best=config.checkpoint.keep_best
-        )
-        if checkpoint and not goes_on and config.checkpoint.keep_best and is_first_rank():
+        keep_best = config.checkpoint.keep_best or config.tracking.artifacts == "best"
+        saving = RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every, keep_best=keep_best)
+        if checkpoint and not goes_on and keep_best and is_first_rank():
             take_best(checkpoint, saving.directory)
         callbacks.append(saving)
         summary, tracked = fit(attach(trainer, [logger, *others], callbacks), module, spec, logger, checkpoint)
@@ -131,6 +136,8 @@ def fit(
         trainer.fit(module, ckpt_path=checkpoint, weights_only=True)
         summary = summarise(module, spec.run_id)
         Ranks.leave()
+        if logger is not None and summary[metrics.STATUS] == RunStatus.FINISHED:
+            send_model(logger, spec)
     except Exception as error:
         failure = translated(error, trainer.current_epoch + 1)
         summary[metrics.CRASH_CAUSE] = cause_of(failure).value
@@ -143,6 +150,16 @@ def fit(
         if logger is not None:
             tracked = close_logger(logger, summary, alert=spec.config.tracking.alert)
     return summary, tracked
+
+
+def send_model(logger: WandbLogger, spec: RunSpec) -> None:
+    """Log the model that ``tracking.artifacts`` names, as ``export`` writes it."""
+    which = spec.config.tracking.artifacts
+    if which == "none":
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        files = export(spec.directory, Path(directory, "model.pt"), "best" if which == "best" else "last")
+        log_model(logger, f"model-{spec.run_id}", files, json.loads(files[-1].read_text(encoding="utf-8")))
 
 
 def translated(error: Exception, round: int) -> Exception:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
@@ -105,6 +106,10 @@ class FederatedModule(L.LightningModule):
         from fl_platform.federation.trained import restored_module
 
         return restored_module(Path(checkpoint_path)).to(map_location)
+
+    def class_counts(self) -> np.ndarray:
+        """(N, K): how many training samples of each class every worker has."""
+        return self.streams.partition.class_counts(self._sets[0].labels.numpy(), self.dataset.num_classes)
 
     @property
     def ranks(self) -> Ranks:

@@ -34,6 +34,12 @@ MEMORY_HITS = "memory/hits"
 MEMORY_MEAN_AGE = "memory/mean_age"
 MEMORY_MAX_AGE = "memory/max_age"
 
+MEDIA = "media/"  # tables and pictures for W&B, which readers of runs leave out
+MEDIA_PARTITION = "media/partition"
+MEDIA_CLASSES = "media/class_accuracy"
+MEDIA_WORKERS = "media/workers"
+MEDIA_PARTICIPATION = "media/participation"  # histogram of the rounds in which workers took part
+
 STATUS = "status"  # see RunStatus
 CRASH_CAUSE = "crash_cause"  # of a crashed run; see CrashCause
 DIVERGED_ROUND = "diverged_round"

@@ -156,14 +156,25 @@ def read(path: Path) -> RunRecord:
             _apply(record.run.summary, summary)
         elif record.HasField("exit"):
             header["exit_code"] = record.exit.exit_code
-    history = _columns(rows, damage)
+    history = without_media(_columns(rows, damage))
     values = {"config": _nested(config, damage), "summary": _nested(summary, damage), "history": history}
+    values["summary"] = {name: value for name, value in values["summary"].items() if not is_media(name)}
     values["config"].pop("_wandb", None)
     values["config"] = upgraded(values["config"])
     header.setdefault("run_id", path.stem.removeprefix("run-"))
     return RunRecord(
         source=str(path), **header, **values, warnings=tuple(f"{path}: {text}" for text in _counted(damage))
     )
+
+
+def is_media(name: str) -> bool:
+    """Whether a logged key is a table or picture for W&B rather than a number of a round."""
+    return name.startswith(metrics.MEDIA)
+
+
+def without_media(history: pa.Table) -> pa.Table:
+    """The history without the columns of tables and pictures."""
+    return history.select([name for name in history.column_names if not is_media(name)])
 
 
 def _payloads(data: bytes, damage: list[str]) -> Iterator[bytes]:

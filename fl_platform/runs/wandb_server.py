@@ -16,7 +16,7 @@ from fl_platform.errors import UserError
 from fl_platform.runs import cache
 from fl_platform.runs.record import RunRecord, to_column
 from fl_platform.runs.status import RunStatus
-from fl_platform.runs.wandb_logs import ended_status
+from fl_platform.runs.wandb_logs import ended_status, is_media, without_media
 
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _AT_WORK = (RunStatus.RUNNING, "pending")  # states of W&B; every other than these and finished is a crash
@@ -65,7 +65,7 @@ def _kept(run: Any, address: str, server: str, directory: Path) -> RunRecord:
 def _logged(run: Any, address: str) -> RunRecord:
     rows = [_flat(row) for row in run.scan_history()]
     names = sorted({name for row in rows for name in row})
-    summary = _finite_names(run.summary)
+    summary = {name: value for name, value in _finite_names(run.summary).items() if not is_media(name)}
     exit_code = None if run.state == RunStatus.RUNNING else int(run.state != RunStatus.FINISHED)
     return RunRecord(
         source=f"wandb:{address}/{run.id}",
@@ -80,7 +80,7 @@ def _logged(run: Any, address: str) -> RunRecord:
         exit_code=exit_code,
         config=upgraded({name: value for name, value in run.config.items() if name != "_wandb"}),
         summary=summary,
-        history=pa.table({name: to_column(row.get(name) for row in rows) for name in names}),
+        history=without_media(pa.table({name: to_column(row.get(name) for row in rows) for name in names})),
         status=_status(run.state, summary),
     )
 

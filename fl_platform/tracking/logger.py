@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,11 @@ def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
             tags=about.tags,
             config=about.config,
             settings=wandb.Settings(
-                console="off", silent=True, save_code=False, disable_git=True, x_disable_stats=offline
+                console="wrap" if with_default(tracking.console, not offline) else "off",
+                silent=True,
+                save_code=False,
+                disable_git=True,
+                x_disable_stats=offline,
             ),
         )
     except wandb.errors.Error as error:  # bad names, a refused key, no answer from the server
@@ -77,6 +82,11 @@ def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
     run.define_metric(metrics.ROUND)
     run.define_metric("*", step_metric=metrics.ROUND, step_sync=False)
     return WandbLogger(experiment=run, save_dir=spec.output)
+
+
+def with_default(given: bool | None, default: bool) -> bool:
+    """A key that may be null."""
+    return default if given is None else given
 
 
 def set_aside(directory: Path, wandb_id: str) -> None:
@@ -141,6 +151,14 @@ class Tracked:
 
     directory: Path | None = None
     url: str | None = None
+
+
+def log_model(logger: WandbLogger, name: str, files: Iterable[Path], card: dict[str, Any]) -> None:
+    """Add an artifact of type model with these files to the run; ``card`` is what W&B shows beside it."""
+    artifact = wandb.Artifact(name, type="model", metadata=card)
+    for path in files:
+        artifact.add_file(str(path))
+    logger.experiment.log_artifact(artifact)
 
 
 def close_logger(logger: WandbLogger, summary: dict[str, Any], *, alert: bool = False) -> Tracked:
