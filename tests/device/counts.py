@@ -1,4 +1,4 @@
-"""What every method asks of a device, counted on the simulated one: ``python -m tests.device.counts [--write]``.
+"""What the paper's methods ask of a device, counted on the simulated one: ``python -m tests.device.counts [--write]``.
 
 Kernels (operator calls), host reads and host-to-device copies of the second round: per local step, of the workers'
 part outside the steps, of the server's step, and of an evaluation. ``--write`` puts the table into
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 import fl_platform.algorithms  # noqa: F401  registers them
-from fl_platform.algorithms import base
+from fl_platform.paper.methods import METHODS
 from fl_platform.reporting.generated import renewed
 from fl_platform.runs.writing import write_atomically
 from tests.device.runs import Phases, phases_of
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--lines"]:
         print_lines(*arguments[1:])
         return
-    table = markdown([measure(method, model) for model in MODELS for method in base.names()])
+    table = markdown([measure(method, model) for model in MODELS for method in sorted(METHODS)])
     if arguments == ["--write"]:
         makers = {"device": lambda: table}
         write_atomically(README, renewed(README.name, README.read_text(encoding="utf-8"), makers))

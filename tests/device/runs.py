@@ -108,8 +108,13 @@ class Phases(L.Callback):
         self._count_into(None)
 
 
-def phases_of(config: Config) -> Phases:
-    """The counts of every round but the first, of a federation on the simulated device with the stacked engine."""
+def counted(config: Config) -> tuple[Finished, Phases]:
+    """A federation on the simulated device, and the counts of every round but the first."""
     phases = Phases()
-    run_on(DEVICE, config, algorithm=phases.watch(make_algorithm(config)), callbacks=(phases,))
-    return phases
+    done = run_on(DEVICE, config, algorithm=phases.watch(make_algorithm(config)), callbacks=(phases,))
+    return done, phases
+
+
+def phases_of(config: Config) -> Phases:
+    """The counts alone."""
+    return counted(config)[1]
