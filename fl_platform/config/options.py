@@ -92,9 +92,9 @@ def allowed(field: "dataclasses.Field[Any]") -> str:
 
 def condition(field: "dataclasses.Field[Any]") -> str:
     """Return when the option has an effect, such as ``only with data.partition=shards``; empty: always."""
-    if not field.metadata.get("when") or field.metadata["when"][0] == field.name:
+    key, *values = field.metadata.get("when") or ("",)
+    if key.rpartition(".")[2] in ("", field.name):  # none, or the option's own value
         return ""
-    key, *values = field.metadata["when"]
     return f"only with {key}={' | '.join(map(str, values))}"
 
 

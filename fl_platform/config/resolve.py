@@ -97,10 +97,20 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
     resolved.algorithm.update(kind.open_values(resolved))
     kind.check(resolved)
     check_model_name(str(resolved.model.name))
+    check_faults(resolved)
     named = identity(resolved)
     run_id = digest(named) if directory is None else directory.name
     without_seed = {key: value for key, value in named.items() if key != "seed"}
     return RunSpec(resolved, run_id, digest(without_seed), Path(resolved.output.dir) / run_id)
+
+
+def check_faults(config: Config) -> None:
+    """Raise UserError for faults that cannot be injected as configured."""
+    if config.faults.kind == "label_flip" and config.faults.workers != "fixed":
+        raise UserError(
+            f"faults.kind=label_flip needs faults.workers=fixed, found {config.faults.workers}: "
+            "a worker's data is the same in every round"
+        )
 
 
 def algorithm_values(kind: Any, given: dict[str, Any], preset: str, *, drop_unused: bool = False) -> dict[str, Any]:

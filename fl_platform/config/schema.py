@@ -117,19 +117,32 @@ class OutputConfig:
     dir: str = option("runs", "everything a run writes is below it", identity=False)
 
 
+FAULTS = ("nan", "zeros", "sign_flip", "huge", "gaussian", "same_value", "alie", "label_flip")
+"""What a faulty worker's update may become."""
+
+
 @dataclass
 class FaultsConfig:
-    kind: str = option(
-        "none", "what a faulty worker's update becomes", choices=("none", "nan", "zeros", "sign_flip", "huge")
-    )
+    kind: str = option("none", "what a faulty worker's update becomes", choices=("none", *FAULTS))
     probability: float = option(
         0.1,
-        "share of reporting workers that are faulty in a round",
+        "share of reporting workers that are faulty in a round; of all workers with faults.workers=fixed",
         at_least=0,
         at_most=1,
-        when=("faults.kind", "nan", "zeros", "sign_flip", "huge"),
+        when=("faults.kind", *FAULTS),
+    )
+    workers: str = option(
+        "random",
+        "who is faulty: anybody, drawn in every round, or the same workers in all rounds",
+        choices=("random", "fixed"),
+        when=("faults.workers", "fixed"),  # so that run ids without it stay as they are
     )
     scale: float = option(1e6, "the update is multiplied by it", when=("faults.kind", "huge"))
+    std: float = option(1.0, "standard deviation of the noise sent instead", above=0, when=("faults.kind", "gaussian"))
+    value: float = option(1.0, "what every coordinate becomes", when=("faults.kind", "same_value"))
+    deviations: float | None = option(
+        None, "z: standard deviations from the mean; null: the largest a majority hides", when=("faults.kind", "alie")
+    )
     reject_nonfinite: bool = option(
         False, "leave out workers whose update is not finite instead of ending the run as diverged"
     )

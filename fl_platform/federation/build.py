@@ -11,6 +11,7 @@ from fl_platform.config.schema import Config
 from fl_platform.data import datasets
 from fl_platform.data.prepare import partition_of, prepare
 from fl_platform.errors import UserError
+from fl_platform.federation.faults import flip_labels
 from fl_platform.federation.module import FederatedModule
 from fl_platform.models.layers import BatchNorm
 from fl_platform.models.network import PRECISIONS, Network
@@ -43,6 +44,9 @@ def build(config: Config, algorithm: base.Algorithm) -> FederatedModule:
     train_set, test_set = prepare(config)
     network = make_network(config, dataset, algorithm)
     partition = partition_of(config, train_set.labels.numpy())
+    if config.faults.kind == "label_flip":
+        labels = flip_labels(train_set.labels, partition, dataset.num_classes, config)
+        train_set = dataclasses.replace(train_set, labels=labels)
     return FederatedModule(config, dataset, network, train_set, test_set, partition)
 
 

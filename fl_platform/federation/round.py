@@ -148,7 +148,7 @@ def receive(server: Server, result: LocalResult, round: int, figures: dict[str, 
     """What arrives at the server: with the configured faults, and without workers it rejects; both are counted."""
     faults = server.config.faults
     if faults.kind != "none":
-        result, figures[metrics.FAULTY_WORKERS] = inject_faults(result, faults, server.config.seed, round)
+        result, figures[metrics.FAULTY_WORKERS] = inject_faults(result, server.config, round)
     if faults.reject_nonfinite:
         rows = finite_rows(result)
         figures[metrics.REJECTED_WORKERS] = len(result.workers) - len(rows)

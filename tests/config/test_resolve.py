@@ -107,6 +107,7 @@ IDENTITY = {
     "availability.name": "markov",
     "faults.kind": "nan",
     "faults.reject_nonfinite": "true",
+    "faults.workers": "fixed",
     "evaluation.every": "3",
     "evaluation.targets": "[0.5]",
     "precision": "float64",
@@ -130,6 +131,9 @@ SWITCHED = {
     "availability.return_probability": ("0.2", "availability.name=markov", "availability.name=always"),
     "faults.probability": ("0.2", "faults.kind=nan", "faults.kind=none"),
     "faults.scale": ("7", "faults.kind=huge", "faults.kind=nan"),
+    "faults.std": ("7", "faults.kind=gaussian", "faults.kind=nan"),
+    "faults.value": ("7", "faults.kind=same_value", "faults.kind=nan"),
+    "faults.deviations": ("7", "faults.kind=alie", "faults.kind=nan"),
 }
 """Key -> (another value, the word under which it counts, a word under which it does not)."""
 
