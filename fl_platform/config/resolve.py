@@ -17,7 +17,7 @@ from fl_platform.config.options import check_value, default_of, enters_identity,
 from fl_platform.config.plugins import import_plugins
 from fl_platform.config.presets import preset_values
 from fl_platform.config.registry import ALGORITHMS, DATASETS, check_model_name
-from fl_platform.config.schema import Config, flatten, known_keys, shown, to_dict
+from fl_platform.config.schema import CompressionConfig, Config, flatten, known_keys, shown, to_dict
 from fl_platform.errors import UserError, did_you_mean
 
 Options = Mapping[str, "dataclasses.Field[Any]"]
@@ -90,6 +90,7 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
             every=config.evaluation.every or dataset.evaluation_every,
             targets=list(dataset.targets) if config.evaluation.targets is None else config.evaluation.targets,
         ),
+        compression=filled_in(config.compression),
         algorithm=algorithm_values(kind, config.algorithm, config.preset, drop_unused=drop_unused),
     )
     if directory is not None:
@@ -102,6 +103,13 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
     run_id = digest(named) if directory is None else directory.name
     without_seed = {key: value for key, value in named.items() if key != "seed"}
     return RunSpec(resolved, run_id, digest(without_seed), Path(resolved.output.dir) / run_id)
+
+
+def filled_in(compression: CompressionConfig) -> CompressionConfig:
+    """Return the keys of compression with error feedback decided, so that a run with the default is the one with it."""
+    if compression.name == "none" or compression.error_feedback is not None:
+        return compression
+    return dataclasses.replace(compression, error_feedback=compression.name == "topk")
 
 
 def check_faults(config: Config) -> None:

@@ -149,6 +149,27 @@ class FaultsConfig:
 
 
 @dataclass
+class CompressionConfig:
+    name: str = option(
+        "none",
+        "what workers send instead of their vectors: the largest entries, or few bits for each entry",
+        choices=("none", "topk", "quantise"),
+        when=("compression.name", "topk", "quantise"),  # so that run ids without it stay as they are
+    )
+    fraction: float = option(
+        0.1, "share of the entries that are sent", above=0, at_most=1, when=("compression.name", "topk")
+    )
+    bits: int = option(
+        8, "bits of an entry, its sign included", at_least=2, at_most=16, when=("compression.name", "quantise")
+    )
+    error_feedback: bool | None = option(
+        None,
+        "workers add to an upload what earlier ones left out; null: with topk",
+        when=("compression.name", "topk", "quantise"),
+    )
+
+
+@dataclass
 class StateConfig:
     device: str | None = option(
         None, "where per-worker state lives between rounds; null: the training device", is_device=True, identity=False
@@ -206,6 +227,7 @@ class Config:
     availability: AvailabilityConfig = group(AvailabilityConfig, "which sampled workers report")
     state: StateConfig = group(StateConfig, "per-worker state")
     faults: FaultsConfig = group(FaultsConfig, "faulty workers")
+    compression: CompressionConfig = group(CompressionConfig, "compressed uploads")
     evaluation: EvaluationConfig = group(EvaluationConfig, "evaluation of the global model")
     precision: str = option(
         "float32",

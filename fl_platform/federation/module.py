@@ -30,6 +30,7 @@ from fl_platform.engines.evaluation import Scores, evaluate
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalTraining
 from fl_platform.errors import UserError
+from fl_platform.federation.compression import error_memory
 from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
@@ -126,7 +127,7 @@ class FederatedModule(L.LightningModule):
         self.train_images, self.test_images = (
             Images(images, self.dataset, device, self.global_params.dtype) for images in self._sets
         )
-        keeps = dict(self.algorithm.keeps)
+        keeps = {**self.algorithm.keeps, **error_memory(self.algorithm, self.config.compression)}
         if self.config.buffers == "local":
             keeps[RUNNING_STATISTICS] = Start.GLOBAL_BUFFERS
         self.states = WorkerStates(keeps, torch.device(self.config.state.device or device))

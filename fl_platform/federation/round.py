@@ -15,6 +15,7 @@ from fl_platform.engines.cohort import TrainingPool, train_cohort
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalResult, LocalWork
 from fl_platform.engines.transfer import to_device
+from fl_platform.federation.compression import compress, encoded_bytes, error_memory
 from fl_platform.federation.faults import finite_rows, inject_faults
 from fl_platform.federation.pool import Cohort, WorkerPool
 from fl_platform.federation.state import WorkerStates
@@ -75,7 +76,7 @@ def federated_round(server: Server, model: Model, round: int) -> Round:
       8  the server samples S_t and transmits x_t                             pool.sample
       9  counter, D, buf, new_buf <- mem_red(m, S_t, counter, D, ...)         algorithm.begin_round
      12  x_{t+1}^(i) = Worker_Update(x_t^(i), x_t, eta_l, I) for i in S_t     local_work
-     13  each worker sends d^(i) = x_t - x_{t+1}^(i)                          receive (with faults, if any)
+     13  each worker sends d^(i) = x_t - x_{t+1}^(i)                          send (compressed), receive (with faults)
      16  D, x_{t+1}, m~_{t+1} = Server_Update([d^(i)], m~_t, D, eta_g, ...)   aggregate, server_step
 
     A round to which nobody reports changes nothing; one whose mean update is not finite is not applied.
@@ -86,7 +87,7 @@ def federated_round(server: Server, model: Model, round: int) -> Round:
         return Round(model, figures, num_bytes)
     server.algorithm.begin_round(cohort.reporting, round)
     result = local_work(server, model, cohort.reporting, round)
-    result = receive(server, result, round, figures)
+    result = receive(server, send(server, model, result, round), round, figures)
     if len(result.workers) == 0:
         return Round(model, figures, num_bytes)
     updates = aggregate(server, model, result, round)
@@ -113,8 +114,9 @@ def bytes_sent(server: Server, model: Model, cohort: Cohort) -> int:
     vector, statistics = (tensor.numel() * tensor.element_size() for tensor in model)
     if server.config.buffers != "average":
         statistics = 0
+    upload = encoded_bytes(model.params.numel(), model.params.element_size(), server.config.compression)
     down, up = server.algorithm.downloads, server.algorithm.uploads
-    return len(cohort.sampled) * (down * vector + statistics) + len(cohort.reporting) * (up * vector + statistics)
+    return len(cohort.sampled) * (down * vector + statistics) + len(cohort.reporting) * (up * upload + statistics)
 
 
 def local_work(server: Server, model: Model, workers: np.ndarray, round: int) -> LocalResult:
@@ -125,7 +127,7 @@ def local_work(server: Server, model: Model, workers: np.ndarray, round: int) ->
         Start.INITIAL_PARAMS: server.initial.params,
         Start.INITIAL_BUFFERS: server.initial.buffers,
     }
-    state = server.states.gather(workers, starts)
+    state = server.states.gather(workers, starts, {*server.algorithm.keeps, RUNNING_STATISTICS})
     work = LocalWork(
         round=round,
         workers=workers,
@@ -142,6 +144,15 @@ def local_work(server: Server, model: Model, workers: np.ndarray, round: int) ->
         for name in sorted({*keeps, *server.algorithm.sends})
     }
     return train_cohort(server.threads, work, widths, server.chunk, server.ranks)
+
+
+def send(server: Server, model: Model, result: LocalResult, round: int) -> LocalResult:
+    """What the workers send: their vectors, or short forms of them."""
+    if server.config.compression.name == "none":
+        return result
+    names = error_memory(server.algorithm, server.config.compression)
+    memory = server.states.gather(result.workers, {Start.GLOBAL_PARAMS: model.params}, names)
+    return compress(result, memory, server.algorithm, server.config, round)
 
 
 def receive(server: Server, result: LocalResult, round: int, figures: dict[str, Any]) -> LocalResult:
@@ -198,7 +209,8 @@ def server_step(server: Server, model: Model, updates: Updates, result: LocalRes
 
 def keep_states(server: Server, result: LocalResult) -> None:
     """Store what the workers keep for their next round."""
-    kept = {name: result.outcome[name] for name in server.algorithm.keeps}
+    names = {**server.algorithm.keeps, **error_memory(server.algorithm, server.config.compression)}
+    kept = {name: result.outcome[name] for name in names}
     if server.config.buffers == "local":
         kept[RUNNING_STATISTICS] = result.buffers
     server.states.scatter(result.workers, kept)

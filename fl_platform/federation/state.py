@@ -1,6 +1,6 @@
 """What workers keep between rounds: a row per worker that has been seen, allocated when it first reports."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,14 @@ class WorkerStates:
         self._device = device
         self._rows: dict[str, dict[int, Vector]] = {}
 
-    def gather(self, workers: np.ndarray, given: Mapping[Start, Vector]) -> dict[str, Stack]:
-        """(S, dim) per name; a worker never seen has its start: zeros, or what ``given`` holds for it."""
+    def gather(
+        self, workers: np.ndarray, given: Mapping[Start, Vector], names: Collection[str] | None = None
+    ) -> dict[str, Stack]:
+        """(S, dim) for each of ``names``, or all; a worker never seen has its start: zeros, or what ``given`` holds."""
         gathered = {}
         for name, start in self._starts.items():
+            if names is not None and name not in names:
+                continue
             rows = self._rows.get(name, {})
             initial = torch.zeros_like(given[Start.GLOBAL_PARAMS]) if start is Start.ZEROS else given[start]
             device = initial.device

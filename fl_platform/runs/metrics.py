@@ -18,6 +18,7 @@ REJECTED_WORKERS = "cohort/rejected"
 ROUND_SECONDS = "time/round_seconds"
 TOTAL_SECONDS = "time/total_seconds"
 TOTAL_BYTES = "communication/total_bytes"
+COMPRESSION_ERROR = "compression/relative_error"  # |v - C(v)| / |v|, mean over what workers send
 
 QP_WORKER_ACTIVE = "qp/worker_active_anchors"
 QP_WORKER_RATIO = "qp/worker_norm_ratio"  # |p~| / |p|, mean over local steps and workers

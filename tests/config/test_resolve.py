@@ -108,6 +108,7 @@ IDENTITY = {
     "faults.kind": "nan",
     "faults.reject_nonfinite": "true",
     "faults.workers": "fixed",
+    "compression.name": "topk",
     "evaluation.every": "3",
     "evaluation.targets": "[0.5]",
     "precision": "float64",
@@ -134,6 +135,9 @@ SWITCHED = {
     "faults.std": ("7", "faults.kind=gaussian", "faults.kind=nan"),
     "faults.value": ("7", "faults.kind=same_value", "faults.kind=nan"),
     "faults.deviations": ("7", "faults.kind=alie", "faults.kind=nan"),
+    "compression.fraction": ("0.5", "compression.name=topk", "compression.name=quantise"),
+    "compression.bits": ("4", "compression.name=quantise", "compression.name=topk"),
+    "compression.error_feedback": ("false", "compression.name=topk", "compression.name=none"),
 }
 """Key -> (another value, the word under which it counts, a word under which it does not)."""
 
