@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from fl_platform.algorithms.base import Algorithm, Updates
 from fl_platform.config.options import option
@@ -18,8 +19,8 @@ from fl_platform.models.flat import Stack, Vector
 
 def clip_factors(stack: Stack, max_norm: float | Vector) -> Vector:
     """(S,): min(1, max_norm / |v_i|) of every row."""
-    norms = torch.linalg.vector_norm(stack, dim=1)
-    return (max_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp(max=1)
+    norms: Tensor = torch.linalg.vector_norm(stack, dim=1)
+    return (max_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
 
 
 @dataclass(eq=False)

@@ -106,9 +106,10 @@ def quantised(stack: Stack, bits: int, keys: Vector) -> Stack:
     levels = 2 ** (bits - 1) - 1
     largest = stack.abs().amax(1, keepdim=True)
     scale = largest.clamp_min(torch.finfo(stack.dtype).tiny) / levels
-    chance = noise.bits(keys, stack.shape[1]).to(stack.dtype) / (1 << 31)
+    chance = noise.bits(keys, stack.shape[1]).to(stack.dtype).div(1 << 31)
     steps = (stack.abs() / scale + chance).floor().clamp_(max=levels)
-    return steps * stack.sign() * scale
+    signed: Stack = steps * stack.sign() * scale
+    return signed
 
 
 def encoded_bytes(dim: int, element_size: int, compression: CompressionConfig) -> int:
