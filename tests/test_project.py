@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "engines": {"algorithms", "data", "errors", "kernels", "models", "seeding"},
     "federation": {
         *("algorithms", "config", "data", "engines", "errors", "kernels"),
-        *("models", "runs", "seeding", "tracking"),
+        *("models", "noise", "runs", "seeding", "tracking"),
     },
     "reporting": {"config", "errors", "paper", "runs"},
     "sweeps": {"config", "errors", "federation", "paper", "runs"},

@@ -9,7 +9,8 @@ average. x_{t+1} = x_t - server_lr * that. Like the median, they can stand in fo
 
 Departures: the paper aggregates gradients, here updates of several local steps. f = floor(faulty * S), because cohorts
 can have different sizes; the paper asks for S > 2f + 2, and where a cohort is too small for that, scores use the one
-closest update. ``aggregation=samples`` weights the mean of multi-Krum, scaled to sum to 1; Krum has no mean.
+closest update. The paper does not tune f: it is what one wants to withstand. ``aggregation=samples`` weights the mean
+of multi-Krum, scaled to sum to 1; Krum has no mean.
 """
 
 import math
@@ -37,9 +38,7 @@ class Krum(Algorithm, name="krum", label="Krum"):
     kind: ClassVar[str] = "server"
     group: ClassVar[str] = "robust"
 
-    faulty: float = option(
-        0.2, "f / S: share of updates taken to be faulty", at_least=0, below=0.5, grid=(0.1, 0.2, 0.4)
-    )
+    faulty: float = option(0.2, "f / S: share of updates taken to be faulty", at_least=0, below=0.5)
 
     def num_faulty(self, count: int) -> int:
         """f for a cohort of this size."""

@@ -30,7 +30,7 @@ class NormClipping(Algorithm, name="norm_clipping", label="Norm clipping"):
     kind: ClassVar[str] = "server"
     group: ClassVar[str] = "robust"
 
-    max_norm: float | None = option(1.0, "longest update; null: any", above=0, grid=(0.3, 1.0, 3.0))
+    max_norm: float | None = option(3.0, "longest update; null: any", above=0, grid=(3.0, 5.0, 10.0))
 
     def server_direction(self, updates: Updates) -> Vector:
         if self.max_norm is None:
