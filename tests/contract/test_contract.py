@@ -94,9 +94,9 @@ def test_hyper_parameters_survive_words_config_and_checkpoint(name, tmp_path):
             changed = "cpu"
         elif isinstance(changed, float):
             changed = changed / 2
-        if field.metadata["is_device"]:
-            changed = "cpu"
-        args.append(f"algorithm.{field_name}={5 if field_name == 'memory_size' else changed}")
+        elif changed is None:
+            changed = 5 if field_name == "memory_size" else field.metadata["at_least"]
+        args.append(f"algorithm.{field_name}={changed}")
     config = make_config(*args, "num_rounds=1")
     algorithm = make_algorithm(config)
     for word in args[1:]:
