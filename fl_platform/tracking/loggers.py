@@ -15,8 +15,8 @@ from fl_platform.config.schema import flatten, to_dict
 from fl_platform.errors import UserError
 from fl_platform.runs import metrics
 
-_PACKAGES = {"csv": ("csv",), "tensorboard": ("tensorboard", "tensorboardX"), "mlflow": ("mlflow",)}
-"""Logger -> modules of which one must be there."""
+_PACKAGES = {"csv": (), "tensorboard": (("tensorboard", "tensorboardX"),), "mlflow": (("mlflow",), ("sqlalchemy",))}
+"""Logger -> groups of modules, of each of which one must be there; MLflow's smaller package lacks its database."""
 
 
 def log_row(loggers: Iterable[Any], row: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ def log_row(loggers: Iterable[Any], row: dict[str, Any]) -> None:
 def check_packages(names: Iterable[str]) -> None:
     """Raise UserError unless the packages of these loggers are installed."""
     for name in names:
-        if not any(importlib.util.find_spec(package) for package in _PACKAGES[name]):
+        if not all(any(map(importlib.util.find_spec, group)) for group in _PACKAGES[name]):
             raise UserError(
                 f"tracking.also=[{name}] needs the package {name}, which is not installed; "
                 f"install it (pip install {name}) or leave it out"
@@ -44,14 +44,14 @@ def open_others(spec: RunSpec, attempt: Path) -> list[Logger]:
     """Return the loggers that ``tracking.also`` names.
 
     CSV and TensorBoard write below the attempt, anew where a run goes on: its earlier rounds are logged once more.
-    MLflow has a run for each start, in $MLFLOW_TRACKING_URI or `<output.dir>/mlruns`.
+    MLflow has a run for each start, in $MLFLOW_TRACKING_URI or the database `<output.dir>/mlflow.db`.
     """
     return [_open(name, spec, attempt) for name in spec.config.tracking.also]
 
 
 def _open(name: str, spec: RunSpec, attempt: Path) -> Logger:
     if name == "mlflow":
-        place = os.environ.get("MLFLOW_TRACKING_URI", f"file:{(spec.output / 'mlruns').absolute()}")
+        place = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{(spec.output / 'mlflow.db').absolute()}")
         logger: Logger = MLFlowLogger(
             spec.config.tracking.project, run_name=spec.name, tracking_uri=place, tags={"run_id": spec.run_id}
         )

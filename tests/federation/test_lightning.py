@@ -1,6 +1,7 @@
 """The module and the algorithms in one's own Trainer, callbacks and further loggers as keys."""
 
 import csv
+import sys
 
 import lightning as L
 import pytest
@@ -132,15 +133,34 @@ def test_what_is_no_callback_or_logger_is_refused_before_any_work(keys, message,
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_a_logger_whose_package_is_missing_is_one_sentence(name, tmp_path):
-    try:
-        __import__(name)
-    except ImportError:
-        with pytest.raises(fl.UserError, match=rf"tracking.also=\[{name}\] needs the package {name}"):
-            fl.run({"output.dir": tmp_path / "runs"}, tracking={"also": [name]})
-        assert not list(tmp_path.iterdir())
-    else:
-        pytest.skip(f"{name} is installed")
+def test_a_logger_whose_package_is_missing_is_one_sentence(name, tmp_path, monkeypatch):
+    for module in (name, "tensorboardX"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(fl.UserError, match=rf"tracking.also=\[{name}\] needs the package {name}"):
+        fl.run({"output.dir": tmp_path / "runs"}, tracking={"also": [name]})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow and TensorBoard
+def test_tensorboard_and_mlflow_have_every_round(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run = fl.run(OFF, output={"dir": tmp_path}, tracking={"also": ["tensorboard", "mlflow"]}, progress=False)
+    rounds, accuracies = run.rounds["round"].tolist(), run.rounds["test/accuracy"].tolist()
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run.attempt / "tensorboard")).Reload().Scalars("test/accuracy")
+    assert [event.step for event in events] == rounds
+    assert [event.value for event in events] == pytest.approx(accuracies)
+
+    from mlflow.tracking import MlflowClient  # seconds, for this test only
+
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    [found] = client.search_runs([client.get_experiment_by_name("fl_platform").experiment_id])
+    assert found.data.params["algorithm.name"] == "fedavg"
+    logged = client.get_metric_history(found.info.run_id, "test/accuracy")
+    assert [(metric.step, metric.value) for metric in logged] == list(zip(rounds, accuracies, strict=True))
+    assert found.info.status == "FINISHED"
 
 
 def test_csv_has_every_round_once_also_of_a_run_that_went_on(tmp_path):
