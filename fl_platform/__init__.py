@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Federation,
         LocalBatch,
         LocalRun,
+        LocalStart,
         LocalStep,
         Start,
         Updates,
@@ -42,6 +43,7 @@ __all__ = [
     "Federation",
     "LocalBatch",
     "LocalRun",
+    "LocalStart",
     "LocalStep",
     "Result",
     "Runs",
@@ -65,7 +67,18 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(
-        ("Algorithm", "Federation", "LocalBatch", "LocalRun", "LocalStep", "Start", "Updates", "state", "zeros"),
+        (
+            "Algorithm",
+            "Federation",
+            "LocalBatch",
+            "LocalRun",
+            "LocalStart",
+            "LocalStep",
+            "Start",
+            "Updates",
+            "state",
+            "zeros",
+        ),
         "algorithms.base",
     ),
     **dict.fromkeys(("Stack", "Vector"), "models.flat"),

@@ -60,6 +60,8 @@ def make_config(*args: str, workers: int = len(SIZES)) -> Config:
         f"num_workers={workers}", "cohort_size=3", "num_rounds=3", "local_steps=3", "batch_size=8", "local_lr=0.1",
         "precision=float64", "data.name=digits", "model.name=mlp", "tracking.mode=disabled",
     ]  # fmt: skip
+    if any(arg.startswith("local_epochs=") for arg in args):
+        defaults.remove("local_steps=3")
     config = compose([*defaults, *args])
     if "memory_size" in dict(walk(ALGORITHMS.get(config.algorithm["name"]))) and "memory_size" not in config.algorithm:
         config.algorithm["memory_size"] = max(config.cohort_size, workers - 1)

@@ -73,6 +73,17 @@ class Start(Enum):
 
 
 @dataclass(frozen=True)
+class LocalStart:
+    """A stack of workers before a round: the global model, and what each of them has kept."""
+
+    workers: np.ndarray
+    global_params: Vector  # x_t
+    global_buffers: Vector
+    buffers: Stack | Vector  # running statistics to start from: the global ones, or with buffers=local its own for each
+    state: Mapping[str, Stack]
+
+
+@dataclass(frozen=True)
 class LocalBatch:
     """One mini-batch of every worker of the stack, and the networks an objective may run on it.
 
@@ -109,13 +120,17 @@ class LocalBatch:
 
 @dataclass(frozen=True)
 class LocalStep:
-    """Step tau of the stack: everything a descent direction may depend on."""
+    """Step tau of the stack: everything a descent direction may depend on.
+
+    Its rows are the workers that take the step; those with fewer steps are no longer among them.
+    """
 
     index: int
     params: Stack
-    previous_params: Stack  # x_{tau-1}; x_t itself at tau = 0
+    previous_params: Stack  # x_{tau-1}; at tau = 0 what the worker starts from, x_t
     global_params: Vector
     gradient: Stack
+    local_lr: float  # of this round
     relative_sizes: Vector  # n_i / mean n, of the workers of the stack
     state: Mapping[str, Stack]
     gradient_at: Callable[[Stack | Vector], Stack]
@@ -133,12 +148,27 @@ class LocalRun:
     delta: Stack  # x_t - x_I
     global_params: Vector
     state: Mapping[str, Stack]
-    local_lr: float
-    local_steps: int
+    local_lr: float  # of this round
+    step_counts: np.ndarray
+    local_momentum: float
     full_gradient: Callable[[Vector], Stack]
     """Gradient over each worker's whole data at one point, in batches."""
     round_gradient: Callable[[Vector], Stack]
     """Mean gradient over the batches of this round at one point."""
+
+    @cached_property
+    def local_steps(self) -> Vector:
+        """(S,): the number of steps that each worker took."""
+        return per_worker(self.step_counts, self.delta)
+
+    @cached_property
+    def mean_direction(self) -> Stack:
+        """(x_t - x_I) / (local_lr a_i), the mean of each worker's directions: a_i is its number of steps.
+
+        With momentum it is a weighted mean, and a_i are its ``effective_steps``.
+        """
+        path = effective_steps(self.step_counts, self.local_momentum) * self.local_lr
+        return self.delta / per_worker(path, self.delta)[:, None]
 
 
 @dataclass(frozen=True)
@@ -152,6 +182,23 @@ class Updates:
     population_weights: Vector  # each worker's share of all N; zero outside the cohort is implied
     sent: Mapping[str, Stack]
     global_params: Vector
+    step_counts: np.ndarray
+    local_lr: float  # of this round
+    local_momentum: float
+
+    @cached_property
+    def local_steps(self) -> Vector:
+        """(S,): the number of steps that each worker took."""
+        return per_worker(self.step_counts, self.delta)
+
+    @cached_property
+    def effective_steps(self) -> Vector:
+        """(S,): what the weights of each worker's directions in its update add up to, in units of ``local_lr``.
+
+        This is |a_i|_1 of Wang et al. (FedNova): the number of steps, and with momentum
+        sum_{k=1..steps} (1 - momentum^k) / (1 - momentum).
+        """
+        return per_worker(effective_steps(self.step_counts, self.local_momentum), self.delta)
 
     @cached_property
     def mean_delta(self) -> Vector:
@@ -165,6 +212,20 @@ class Updates:
     def population_sum(self, stack: Stack) -> Vector:
         """Sum of q_i v_i over the cohort: how an average over all N workers changes."""
         return self.population_weights @ stack
+
+
+def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
+    """What the weights of the directions of so many steps with momentum add up to."""
+    if momentum == 0:
+        return steps
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+
+
+def per_worker(values: np.ndarray, like: Tensor) -> Vector:
+    """Numbers of the host as a vector of the type and on the device of ``like``; equal ones take no copy."""
+    if len(values) and (values == values[0]).all():
+        return like.new_full((len(values),), values[0].item())
+    return torch.from_numpy(values).to(like)
 
 
 def zeros(federation: Federation, dtype: torch.dtype | None = None) -> Vector:
@@ -235,12 +296,20 @@ class Algorithm(L.Callback):
     def begin_round(self, workers: np.ndarray, round: int) -> None:
         """Server, before training: the workers that will report, in sampling order."""
 
+    def start_local(self, start: LocalStart) -> tuple[Stack | Vector, Stack | Vector]:
+        """Workers, before their first step: parameters and running statistics to start from, for each or for all."""
+        return start.global_params, start.buffers
+
     def local_loss(self, batch: LocalBatch) -> Tensor:
         """Workers: the objective of each worker on its batch, (S,)."""
         return batch.cross_entropy(batch.logits)
 
     def local_direction(self, step: LocalStep) -> Stack:
-        """Workers: x_{tau+1} = x_tau - local_lr * direction."""
+        """Workers: x_{tau+1} = x_tau - local_lr * direction.
+
+        ``local_clip``, ``local_weight_decay`` and ``local_momentum`` act on what is returned, as they would on the
+        gradient of a loss that contains the method's corrections.
+        """
         return step.gradient
 
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:
@@ -301,12 +370,17 @@ class HookResultError(TypeError):
         self.algorithm, self.hook = algorithm, hook
 
 
-def check_returned(algorithm: Algorithm, hook: str, value: Any, like: Tensor) -> None:
-    """Raise HookResultError unless a hook returned a tensor of the shape, type and device of ``like``."""
+def check_returned(algorithm: Algorithm, hook: str, value: Any, like: Tensor, rows: int | None = None) -> None:
+    """Raise HookResultError unless a hook returned a tensor of the shape, type and device of ``like``.
+
+    With ``rows`` it may also be a stack of so many.
+    """
     if not isinstance(value, Tensor):
         raise HookResultError(algorithm, hook, f"a {type(value).__name__}", described(like))
-    if value.shape != like.shape or value.dtype != like.dtype or value.device != like.device:
-        raise HookResultError(algorithm, hook, described(value), described(like))
+    is_stack = rows is not None and value.shape == (rows, *like.shape)
+    if not (is_stack or value.shape == like.shape) or value.dtype != like.dtype or value.device != like.device:
+        expected = described(like) if rows is None else f"{described(like)}, or a stack of {rows}"
+        raise HookResultError(algorithm, hook, described(value), expected)
 
 
 def described(tensor: Tensor) -> str:

@@ -1,6 +1,6 @@
 """FedProx: Li et al., Federated Optimization in Heterogeneous Networks, 2020.
 
-Workers minimise f_i(x) + mu/2 |x - x_t|^2. Their variable amount of local work is not used.
+Workers minimise f_i(x) + mu/2 |x - x_t|^2. Their variable amount of local work is ``work.name=uniform``.
 """
 
 from dataclasses import dataclass

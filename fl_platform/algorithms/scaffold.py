@@ -1,7 +1,8 @@
 """Scaffold: Karimireddy et al., Stochastic Controlled Averaging for Federated Learning, 2020 (option II).
 
-x_{tau+1} = x_tau - local_lr (g - c_i + c);  c_i+ = c_i - c + (x_t - x_I) / (I local_lr), which is the mean of the
-local gradients;  c <- c + sum_{i in S_t} q_i (c_i+ - c_i), so that c is the mean of all c_i. Parameters only.
+x_{tau+1} = x_tau - local_lr (g - c_i + c);  c_i+ = c_i - c + (x_t - x_I) / (I_i local_lr), which is the mean of the
+local gradients, I_i the number of steps of worker i (with local momentum, the sum of its gradients' weights);
+c <- c + sum_{i in S_t} q_i (c_i+ - c_i), so that c is the mean of all c_i. Parameters only.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Scaffold(Algorithm, name="scaffold", label="Scaffold"):
         return step.gradient - step.state["control"] + self.control
 
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:
-        change = run.delta / (run.local_steps * run.local_lr) - self.control
+        change = run.mean_direction - self.control
         return {"control": run.state["control"] + change, "control_change": change}
 
     def server_direction(self, updates: Updates) -> Vector:

@@ -182,6 +182,8 @@ def from_given(given: DictConfig) -> Config:
             merge_one(merged, name, value)
     config = OmegaConf.to_object(merged)
     assert isinstance(config, Config)
+    if config.local_epochs is not None and not any("local_steps" in source for source in sources):
+        config.local_steps = None  # the default gives way
     check(config)
     check_combinations(config)
     return config
@@ -239,6 +241,11 @@ def check_combinations(config: Config) -> None:
         raise UserError(
             f"cohort_size={config.cohort_size} exceeds num_workers={config.num_workers}; "
             "a cohort has at most all workers"
+        )
+    if (config.local_steps is None) == (config.local_epochs is None):
+        raise UserError(
+            f"local_steps={shown(config.local_steps)} with local_epochs={shown(config.local_epochs)}: "
+            "give one of them and leave the other null"
         )
     if config.batch_size == 1 and config.model.norm == "batch":
         raise UserError(

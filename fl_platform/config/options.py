@@ -21,7 +21,7 @@ def option(
     when: tuple[str, *tuple[Any, ...]] | None = None,
     presets: Mapping[str, Any] | None = None,
     is_device: bool = False,
-    identity: bool = True,
+    identity: bool | str = True,
 ) -> Any:
     """Declare a dataclass field that documents and checks itself.
 
@@ -29,7 +29,8 @@ def option(
     while the option with that full dotted key has one of these values. ``presets`` maps a preset's name to the value
     the option has under it. ``is_device`` marks the name of a torch device, looked for before a run starts.
     ``identity=False`` marks what says where or how a run is carried out, not which experiment it is: such options do
-    not enter the run id.
+    not enter the run id. ``identity="changed"`` is for options that came later than the runs people have: they enter
+    it with another value than the default, so that run ids without them stay as they are.
     """
     metadata = {
         "help": help,
@@ -109,6 +110,12 @@ def has_effect(field: "dataclasses.Field[Any]", values: Mapping[str, Any]) -> bo
 def enters_identity(field: "dataclasses.Field[Any]") -> bool:
     """Return whether the option says which experiment a run is."""
     return bool(field.metadata.get("identity", True))
+
+
+def counts(key: str, field: "dataclasses.Field[Any]", values: Mapping[str, Any]) -> bool:
+    """Return whether an option enters the run id of these values, given by dotted key."""
+    is_as_before = field.metadata.get("identity") == "changed" and values.get(key) == default_of(field)
+    return enters_identity(field) and not is_as_before and has_effect(field, values)
 
 
 def check_value(key: str, value: Any, field: "dataclasses.Field[Any]") -> None:

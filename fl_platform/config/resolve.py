@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fl_platform.config.arguments import RunArguments
 from fl_platform.config.compose import compose
-from fl_platform.config.options import check_value, default_of, enters_identity, has_effect, walk
+from fl_platform.config.options import check_value, counts, default_of, walk
 from fl_platform.config.plugins import import_plugins
 from fl_platform.config.presets import preset_values
 from fl_platform.config.registry import ALGORITHMS, DATASETS, check_model_name
@@ -194,9 +194,7 @@ def identity(config: Config) -> dict[str, Any]:
     return {
         key: value
         for key, value in values.items()
-        if not key.startswith("trainer")
-        and value != {}
-        and (key not in options or (enters_identity(options[key]) and has_effect(options[key], values)))
+        if not key.startswith("trainer") and value != {} and (key not in options or counts(key, options[key], values))
     }
 
 

@@ -65,6 +65,30 @@ class AvailabilityConfig:
 
 
 @dataclass
+class WorkConfig:
+    name: str = option(
+        "fixed",
+        "steps of a worker per round: all; for stragglers a random part; or what its speed allows",
+        choices=("fixed", "uniform", "by_speed"),
+        identity="changed",
+    )
+    straggler_share: float = option(
+        0.5,
+        "a worker is a straggler of a round with this probability, and then does 1 to all of its steps, each as likely",
+        at_least=0,
+        at_most=1,
+        when=("work.name", "uniform"),
+    )
+    speed_spread: float = option(
+        0.5,
+        "standard deviation of the logarithm of workers' speeds; those below the median do fewer steps, in proportion",
+        at_least=0,
+        at_most=10,
+        when=("work.name", "by_speed"),
+    )
+
+
+@dataclass
 class EvaluationConfig:
     every: int | None = option(
         None, "rounds between evaluations, starting with the first; null: the data set's own", at_least=1
@@ -176,6 +200,43 @@ class StateConfig:
     )
 
 
+def schedule_option(rate: str) -> Any:
+    """Declare how a rate changes from round to round."""
+    return option(
+        "constant",
+        f"{rate} over the rounds: constant, times a factor per round or per so many rounds, or half a cosine wave",
+        choices=("constant", "exponential", "step", "cosine"),
+        identity="changed",
+    )
+
+
+def decay_option(rate: str) -> Any:
+    """Declare the factor of a schedule."""
+    return option(
+        0.99,
+        f"factor of {rate} per round (exponential) or per {rate}_every rounds (step)",
+        above=0,
+        at_most=1,
+        when=(f"{rate}_schedule", "exponential", "step"),
+    )
+
+
+def every_option(rate: str) -> Any:
+    """Declare how many rounds a step of a schedule lasts."""
+    return option(100, "rounds between two steps of the schedule", at_least=1, when=(f"{rate}_schedule", "step"))
+
+
+def floor_option(rate: str) -> Any:
+    """Declare where a cosine wave ends."""
+    return option(
+        0.0,
+        f"share of {rate} that half a cosine wave comes down to after num_rounds",
+        at_least=0,
+        at_most=1,
+        when=(f"{rate}_schedule", "cosine"),
+    )
+
+
 @dataclass
 class Config:
     preset: str = option(
@@ -206,10 +267,44 @@ class Config:
     num_workers: int = option(100, "N", at_least=1)
     cohort_size: int = option(10, "S: workers sampled a round", at_least=1)
     num_rounds: int | None = option(None, "T; null: the paper's for the data set", at_least=1)
-    local_steps: int = option(5, "I: SGD steps of a worker a round", at_least=1, at_most=1_000_000)
+    local_steps: int | None = option(
+        5, "I: SGD steps of a worker a round; null where local_epochs is given", at_least=1, at_most=1_000_000
+    )
+    local_epochs: int | None = option(
+        None,
+        "passes of a worker over its data a round, instead of local_steps",
+        at_least=1,
+        at_most=1_000_000,
+        identity="changed",
+    )
     batch_size: int = option(64, "samples of a local step", at_least=1, at_most=1_000_000)
     local_lr: float = option(0.1, "eta_l", above=0, grid=(0.001, 0.01, 0.1))
+    local_lr_schedule: str = schedule_option("local_lr")
+    local_lr_decay: float = decay_option("local_lr")
+    local_lr_every: int = every_option("local_lr")
+    local_lr_floor: float = floor_option("local_lr")
+    local_momentum: float = option(
+        0.0,
+        "heavy-ball momentum of a worker's steps, zero at the start of a round",
+        at_least=0,
+        below=1,
+        identity="changed",
+    )
+    local_weight_decay: float = option(
+        0.0, "this times the parameters is added to the direction of a local step", at_least=0, identity="changed"
+    )
+    local_clip: float | None = option(
+        None,
+        "longest direction of a local step, before weight decay and momentum; null: any",
+        above=0,
+        identity="changed",
+    )
+    work: WorkConfig = group(WorkConfig, "how much of its local work a worker does")
     server_lr: float = option(1.0, "eta_g", above=0, grid=(0.1, 1.0, 10.0))
+    server_lr_schedule: str = schedule_option("server_lr")
+    server_lr_decay: float = decay_option("server_lr")
+    server_lr_every: int = every_option("server_lr")
+    server_lr_floor: float = floor_option("server_lr")
     aggregation: str = option(
         "uniform",
         "weights of the updates: 1/S, or by the workers' sample counts",

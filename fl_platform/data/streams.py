@@ -20,11 +20,24 @@ class BatchPlan:
     """Which samples each worker of a cohort sees at each step.
 
     ``indices`` [steps, S, B] is padded with 0 behind the first ``counts`` [steps, S] of each batch; B is the
-    largest count of the plan.
+    largest count of the plan. Worker i takes the first ``steps[i]`` steps; its later batches are empty.
     """
 
     indices: Indices
     counts: Indices
+    steps: Indices
+
+    @property
+    def active(self) -> Indices:
+        """Number of workers that take each step."""
+        takes_step = np.arange(len(self.counts))[:, None] < self.steps
+        return np.asarray(takes_step.sum(axis=1), np.int64)
+
+    def part(self, rows: slice) -> "BatchPlan":
+        """The plan of some of the workers, without steps that none of them takes."""
+        steps = self.steps[rows]
+        last = steps.max(initial=0)
+        return BatchPlan(self.indices[:last, rows], self.counts[:last, rows], steps)
 
 
 class BatchStreams:
@@ -41,24 +54,32 @@ class BatchStreams:
         self._drawn: dict[int, int] = {}
         self._orders: dict[int, tuple[int, Indices]] = {}  # worker -> (pass, its samples in the order of that pass)
 
-    def draw(self, workers: Indices, steps: int) -> BatchPlan:
-        """Draw the next ``steps`` batches of each of the given, distinct workers."""
+    def per_pass(self, workers: Indices) -> Indices:
+        """Number of batches in which each worker goes once through its samples."""
+        return -(-self._usable(workers) // self._batch_size)
+
+    def draw(self, workers: Indices, steps: int | Indices) -> BatchPlan:
+        """Draw the next ``steps`` batches of each of the given, distinct workers: as many for all, or for each."""
         ids: list[int] = np.asarray(workers).tolist()
-        usable = self._usable(workers)
-        per_pass = -(-usable // self._batch_size)
+        number = np.arange(np.max(steps, initial=0))
+        steps = np.full(len(ids), steps, np.int64)
+        usable, per_pass = self._usable(workers), self.per_pass(workers)
         drawn = np.array([self._drawn.get(worker, 0) for worker in ids], np.int64)
-        within = (drawn[:, None] + np.arange(steps)) % per_pass[:, None]
+        within = (drawn[:, None] + number) % per_pass[:, None]
         counts = np.minimum(usable[:, None] - within * self._batch_size, self._batch_size)
+        counts[number >= steps[:, None]] = 0
 
         pieces: list[Indices] = []
-        for worker, end, batches, first in zip(ids, usable.tolist(), per_pass.tolist(), drawn.tolist(), strict=True):
-            pieces += self._pieces(worker, end, batches, first, first + steps)
-            self._drawn[worker] = first + steps
+        for worker, end, batches, first, last in zip(
+            ids, usable.tolist(), per_pass.tolist(), drawn.tolist(), (drawn + steps).tolist(), strict=True
+        ):
+            pieces += self._pieces(worker, end, batches, first, last)
+            self._drawn[worker] = last
 
         is_sample = np.arange(counts.max(initial=0)) < counts[..., None]
         indices = np.zeros(is_sample.shape, np.int64)
         indices[is_sample] = np.concatenate(pieces) if pieces else 0
-        return BatchPlan(np.ascontiguousarray(indices.swapaxes(0, 1)), np.ascontiguousarray(counts.T))
+        return BatchPlan(np.ascontiguousarray(indices.swapaxes(0, 1)), np.ascontiguousarray(counts.T), steps)
 
     def full_pass(self, workers: Indices) -> Iterator[BatchPlan]:
         """Yield plans of one step that cover every sample of each worker once; exhausted workers have count 0.
@@ -74,7 +95,7 @@ class BatchStreams:
             is_sample = position < counts[:, None]
             indices = np.zeros(is_sample.shape, np.int64)
             indices[is_sample] = self.partition.indices[(starts[:, None] + done + position)[is_sample]]
-            yield BatchPlan(indices[None], counts[None])
+            yield BatchPlan(indices[None], counts[None], np.ones(len(counts), np.int64))
 
     def state_dict(self) -> dict[str, Tensor]:
         """State for a checkpoint: the workers seen so far and how many batches each has drawn."""

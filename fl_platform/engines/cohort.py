@@ -9,7 +9,9 @@ from typing import TypeVar
 import torch
 
 from fl_platform.engines.ranks import Ranks
-from fl_platform.engines.training import LocalResult, LocalTraining, LocalWork, Records
+from fl_platform.engines.records import Records
+from fl_platform.engines.training import LocalTraining
+from fl_platform.engines.work import LocalResult, LocalWork
 from fl_platform.errors import UserError
 from fl_platform.kernels.recycled import Recycler
 
@@ -110,4 +112,5 @@ def gather(result: LocalResult, ranks: Ranks) -> None:
     """Every rank's rows on every rank."""
     for stack in result.stacks:
         ranks.exchange(stack)
+    ranks.sum(torch.from_numpy(result.gradient_passes))  # zero for the workers of other ranks
     result.records = result.records.of_all(ranks)

@@ -7,32 +7,45 @@ import torch
 from torch import Tensor
 
 from fl_platform.engines.stacked import StackedObjective
-from fl_platform.engines.training import LoadedPlan, LocalTraining, LocalWork
+from fl_platform.engines.training import LocalTraining
+from fl_platform.engines.work import LoadedPlan, LocalWork
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
 
+GATHERED = 64
+"""Steps whose batches are gathered at once: many enough to be cheap, few enough for epochs of a large worker."""
+
 
 class SingleObjective(StackedObjective):
-    """A stack of one worker, run without a stack dimension and without padding; its batches are gathered at once."""
+    """A stack of one worker, run without a stack dimension and without padding; batches are gathered in advance."""
 
     def __init__(self, training: LocalTraining, work: LocalWork, plan: LoadedPlan) -> None:
         super().__init__(training, work, plan)
-        indices = plan.indices[:, 0, : max(plan.widths)]
-        keys = plan.keys[:, 0] if training.images.are_augmented else None
-        x = training.images.batch(indices, keys)
+        self._first = 0
+        self._batches: list[tuple[Tensor, Tensor]] = []  # of the steps from ``_first`` on
+
+    def _gather(self, first: int) -> None:
+        """Fetch the batches of the next steps, from number ``first`` on."""
+        images, plan = self._training.images, self._plan
+        steps = slice(first, first + GATHERED)
+        indices = plan.indices[steps, 0, : max(plan.widths[steps])]
+        x = images.batch(indices, plan.keys[steps, 0] if images.are_augmented else None)
         if x.device.type == "cpu":  # channels last: convolutions and pooling take two thirds of the time or less
             x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, *x.shape[1:])
         else:
             x = x.unsqueeze(1)
-        self._batches = list(zip(x.unbind(), training.images.labels(indices).unsqueeze(1).unbind(), strict=True))
+        self._first = first
+        self._batches = list(zip(x.unbind(), images.labels(indices).unsqueeze(1).unbind(), strict=True))
 
     def load(self, step: int) -> None:
         self._step, self._training_passes = step, 0
         self._x, self._labels = self._batch(step)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
-        x, labels = self._batches[step]
+        if not 0 <= step - self._first < len(self._batches):
+            self._gather(step)
+        x, labels = self._batches[step - self._first]
         width = self._plan.widths[step]
         is_whole = width == labels.shape[1]
         return (x, labels) if is_whole else (x[:, :width], labels[:, :width])
@@ -43,9 +56,9 @@ class SingleObjective(StackedObjective):
         perceptron = self._training.perceptron
         if perceptron is None:
             return super().gradient(params, buffers, updates_statistics)
-        self.passes += 1
+        self._count(slice(self._step, self._step + 1))
         statistics = buffers.view(-1) if updates_statistics else None
-        gradient = self._training.empty("gradient", self._work)
+        gradient = self._training.empty("gradient", 1, self._work)
         loss = perceptron.gradient(params.view(-1), statistics, self._x[0], self._labels[0], into=gradient.view(-1))
         return gradient, loss.view(1)
 
@@ -53,17 +66,15 @@ class SingleObjective(StackedObjective):
         perceptron = self._training.perceptron
         if perceptron is None:
             return None
-        batches, labels = zip(*(self._batch(step) for step in range(len(self._batches))), strict=True)
-        self.passes += len(batches)
-        losses = perceptron.descend(
-            params.view(-1),
-            buffers.view(-1),
-            [x[0] for x in batches],
-            [y[0] for y in labels],
-            rate,
-            scratch=self._training.empty("gradient", self._work).view(-1),
-        )
-        return losses.unsqueeze(1)
+        num_steps = len(self._plan.widths)
+        scratch = self._training.empty("gradient", 1, self._work).view(-1)
+        losses = []
+        for first in range(0, num_steps, GATHERED):
+            loaded = [self._batch(step) for step in range(first, min(first + GATHERED, num_steps))]
+            batches, labels = [x[0] for x, _ in loaded], [y[0] for _, y in loaded]
+            losses.append(perceptron.descend(params.view(-1), buffers.view(-1), batches, labels, rate, scratch=scratch))
+        self._count(slice(num_steps))
+        return torch.cat(losses).unsqueeze(1)
 
     def own(self, params: Stack | Vector) -> Vector:
         return params.view(-1)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fl_platform.algorithms.base import LocalBatch
-from fl_platform.engines.training import LoadedPlan, LocalTraining, LocalWork, Objective
+from fl_platform.engines.training import LocalTraining, Objective
+from fl_platform.engines.work import LoadedPlan, LocalWork, part_of
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.network import Output, Weights, allowing_tf32
 
@@ -25,19 +26,26 @@ class StackedObjective(Objective):
     def __init__(self, training: LocalTraining, work: LocalWork, plan: LoadedPlan) -> None:
         self._training, self._work, self._network, self._plan = training, work, training.network, plan
         self._step = self._training_passes = 0
+        self._rows, self._state = len(work.workers), work.state  # of the workers that take the current step
 
     @property
     def _keys(self) -> Tensor:
-        return self._plan.keys[self._step]
+        return self._plan.keys[self._step, : self._rows]
 
     def load(self, step: int) -> None:
-        width = self._plan.widths[step]
-        indices = self._plan.indices[step, :, :width]
+        rows, width = self._plan.active[step], self._plan.widths[step]
+        if rows != self._rows:
+            self._rows, self._state = rows, part_of(self._work.state, slice(rows))
+        indices = self._plan.indices[step, :rows, :width]
         self._step, self._training_passes = step, 0
         self._x = self._training.images.batch(indices, self._keys)
         self._labels = self._training.images.labels(indices)
-        self._mask = self._plan.mask[step, :, :width] if self._plan.is_padded[step] else None
-        self._row_weights = self._plan.row_weights(self._x.dtype)[step, :, :width]
+        self._mask = self._plan.mask[step, :rows, :width] if self._plan.is_padded[step] else None
+        self._row_weights = self._plan.row_weights(self._x.dtype)[step, :rows, :width]
+
+    def _count(self, steps: slice) -> None:
+        """Note a gradient of every worker that has a batch in these steps."""
+        self._work.gradient_passes[:] += (self._plan.plan.counts[steps] > 0).sum(axis=0)
 
     def gradient(
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
@@ -50,8 +58,8 @@ class StackedObjective(Objective):
             output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
             loss = self._training.algorithm.local_loss(self._view(output))
             gradients = torch.autograd.grad(loss.sum(), leaves)
-        self.passes += 1
-        stack = self._training.empty("gradient", self._work)
+        self._count(slice(self._step, self._step + 1))
+        stack = self._training.empty("gradient", size, self._work)
         return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=stack), loss.detach()
 
     def gradient_at(self, params: Stack | Vector) -> Stack:
@@ -89,7 +97,7 @@ class StackedObjective(Objective):
             features=output.features,
             activations=output.activations,
             weights=self._row_weights,
-            state=self._work.state,
+            state=self._state,
             global_params=self._work.global_params,
             global_buffers=self._work.global_buffers,
             frozen_features=self._frozen_features,

@@ -1,23 +1,31 @@
-"""Local training of a stack of workers: I steps of SGD along the algorithm's direction.
+"""Local training of a stack of workers: steps of SGD along the algorithm's direction.
 
 The same steps serve both engines; what differs is how the gradients of a stack are computed (``Objective``).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+import torch.nn.functional as F
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStep, check_returned, has_default
+from fl_platform.algorithms.base import (
+    Algorithm,
+    LocalRun,
+    LocalStart,
+    LocalStep,
+    check_returned,
+    has_default,
+    per_worker,
+)
 from fl_platform.data.images import Images
 from fl_platform.data.streams import BatchPlan, BatchStreams
-from fl_platform.engines.ranks import Ranks
+from fl_platform.engines.records import Records
 from fl_platform.engines.transfer import to_device
+from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork, part_of
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.recycled import Recycler
 from fl_platform.models.flat import Stack, Vector
@@ -26,139 +34,36 @@ from fl_platform.seeding import stream_keys
 
 
 @dataclass(frozen=True)
-class LocalWork:
-    """What a stack of workers starts a round from."""
+class LocalSGD:
+    """How a worker steps along a direction, as torch.optim.SGD does along a gradient; the paper's is plain."""
 
-    round: int
-    workers: np.ndarray
-    plan: BatchPlan
-    global_params: Vector
-    global_buffers: Vector
-    buffers: Stack | Vector  # what each worker's running statistics start from
-    relative_sizes: Vector  # n_i / mean n
-    state: Mapping[str, Stack]
-
-    def part(self, rows: slice) -> "LocalWork":
-        """The work of some of the workers."""
-        return replace(
-            self,
-            workers=self.workers[rows],
-            plan=BatchPlan(self.plan.indices[:, rows], self.plan.counts[:, rows]),
-            buffers=self.buffers[rows] if self.buffers.dim() == 2 else self.buffers,
-            relative_sizes=self.relative_sizes[rows],
-            state={name: stack[rows] for name, stack in self.state.items()},
-        )
-
-
-class LoadedPlan:
-    """A batch plan on a device, with the keys of its dropout and augmentation and what padding leaves of a mean."""
-
-    def __init__(self, plan: BatchPlan, indices: Tensor, counts: Tensor, keys: Callable[[], Tensor]) -> None:
-        self.indices, self.counts = indices, counts  # (steps, S, B) and (steps, S)
-        self.widths: list[int] = plan.counts.max(axis=1).tolist()  # each step is padded to its longest batch
-        self.is_padded: list[bool] = (plan.counts.min(axis=1) < plan.counts.max(axis=1)).tolist()
-        self._make_keys = keys
-
-    @staticmethod
-    def on_host(plan: BatchPlan, draw_keys: Callable[[], NDArray[np.int64]]) -> "LoadedPlan":
-        """The plan on the CPU, sharing its memory."""
-        indices, counts = torch.from_numpy(plan.indices), torch.from_numpy(plan.counts)
-        return LoadedPlan(plan, indices, counts, lambda: torch.from_numpy(draw_keys()))
-
-    @cached_property
-    def keys(self) -> Tensor:
-        """(steps, S); a perceptron without dropout never asks for them."""
-        return self._make_keys()
-
-    @cached_property
-    def mask(self) -> Tensor:
-        """(steps, S, B), False for padding."""
-        return torch.arange(self.indices.shape[2], device=self.counts.device) < self.counts.unsqueeze(-1)
-
-    def row_weights(self, dtype: torch.dtype) -> Tensor:
-        """(steps, S, B): the weights of rows in a mean over a batch's real ones; zero for padding."""
-        if self._row_weights is None:
-            self._row_weights = self.mask.to(dtype) / self.counts.clamp(min=1).unsqueeze(-1)
-        return self._row_weights
-
-    _row_weights: Tensor | None = None
-
-
-class Records:
-    """Figures recorded by worker hooks, reduced over steps and workers without touching the host."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, tuple[str, list[Tensor]]] = {}
-
-    def record(self, name: str, values: Tensor, how: str = "mean") -> None:
-        self._values.setdefault(name, (how, []))[1].append(values.detach().reshape(-1).double())
-
-    def extend(self, other: "Records") -> None:
-        for name, (how, values) in other._values.items():
-            self._values.setdefault(name, (how, []))[1].extend(values)
-
-    def of_all(self, ranks: Ranks) -> "Records":
-        """The figures of all ranks, in rank order. Names are exchanged as objects and values as tensors."""
-        own = {name: (how, torch.cat(values).to(ranks.device)) for name, (how, values) in self._values.items()}
-        found = ranks.collect({name: (how, len(values)) for name, (how, values) in own.items()})
-        together = Records()
-        for name, how in {name: how for names in found for name, (how, _) in names.items()}.items():
-            _, values = own.get(name, (how, torch.empty(0, dtype=torch.float64, device=ranks.device)))
-            lengths = [names.get(name, (how, 0))[1] for names in found]
-            together._values[name] = (how, [ranks.concatenated(values, lengths)])
-        return together
-
-    def reduced(self) -> dict[str, Tensor]:
-        """One number per name, still on the device."""
-        return {name: getattr(torch, how)(torch.cat(values)) for name, (how, values) in self._values.items()}
-
-
-@dataclass
-class LocalResult:
-    """What the workers of a round end with, a row each."""
-
-    workers: np.ndarray
-    delta: Stack  # x_t - x_i
-    buffers: Stack
-    loss: Tensor  # (S,), mean over the local steps
-    outcome: dict[str, Stack]  # for every name the algorithm keeps or sends
-    records: Records = field(default_factory=Records)
-    gradient_passes: int = 0  # of each worker
-
-    @staticmethod
-    def empty(work: LocalWork, widths: Mapping[str, int], memory: Recycler) -> "LocalResult":
-        """Stacks to be filled in; ``widths`` are the lengths of what a worker keeps and sends, by name."""
-        like, count = work.global_params, len(work.workers)
-        return LocalResult(
-            workers=work.workers,
-            delta=memory.empty("delta", (count, like.numel()), like),
-            buffers=like.new_empty(count, work.global_buffers.numel()),
-            loss=like.new_empty(count),
-            outcome={name: memory.empty(f"outcome.{name}", (count, width), like) for name, width in widths.items()},
-        )
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
 
     @property
-    def stacks(self) -> list[Tensor]:
-        return [self.delta, self.buffers, self.loss, *self.outcome.values()]
+    def is_plain(self) -> bool:
+        """Whether a step is x - local_lr * direction."""
+        return self == LocalSGD()
 
-    def only(self, rows: np.ndarray) -> "LocalResult":
-        """The result of some of the workers."""
-        index = torch.from_numpy(rows).to(self.delta.device)
-        return replace(
-            self,
-            workers=self.workers[rows],
-            delta=self.delta[index],
-            buffers=self.buffers[index],
-            loss=self.loss[index],
-            outcome={name: stack[index] for name, stack in self.outcome.items()},
-        )
+    def step(self, direction: Stack, params: Stack, velocity: Stack | None) -> Stack:
+        """The direction in which the workers go, given that of their last step.
+
+        d is shortened to |d| <= clip as torch.nn.utils.clip_grad_norm_ does, d <- d + weight_decay x, and then
+        v <- momentum v + d from v = 0, which is returned.
+        """
+        if self.clip is not None:
+            norms = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
+            direction = direction * (self.clip / (norms + 1e-6)).clamp(max=1)
+        if self.weight_decay:
+            direction = direction + self.weight_decay * params
+        if self.momentum and velocity is not None:
+            direction = direction + self.momentum * velocity
+        return direction
 
 
 class Objective(ABC):
     """The algorithm's local loss on the batches of a stack of workers, as a function of the parameters."""
-
-    passes = 0
-    """Gradients taken so far, counted once for the whole stack."""
 
     @abstractmethod
     def __init__(self, training: "LocalTraining", work: LocalWork, plan: LoadedPlan) -> None:
@@ -197,13 +102,12 @@ class LocalTraining:
         images: Images,
         streams: BatchStreams,
         *,
-        local_lr: float,
-        local_steps: int,
+        sgd: LocalSGD,
         seed: int,
     ) -> None:
         self._objective, self.network, self.algorithm = objective, network, algorithm
         self.images, self.streams = images, streams
-        self.local_lr, self.local_steps, self.seed = local_lr, local_steps, seed
+        self.sgd, self.seed = sgd, seed
         self._perceptron = Perceptron.of(network) if images.device.type == "cpu" else None  # gains measured there
         self._memory = Recycler()
 
@@ -214,31 +118,48 @@ class LocalTraining:
 
     def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
         """Train the workers and write what they end with into ``rows`` of the result; returns recorded figures."""
-        records = Records()
-        objective = self._objective(self, work, *self._load(work, {"step": work.plan}))
-        params = self.empty("params", work).copy_(work.global_params)
-        buffers = work.buffers.expand(len(work.workers), -1).clone()
+        records, size = Records(), len(work.workers)
+        [plan] = self._load(work, {"step": work.plan})
+        objective = self._objective(self, work, plan)
+        start, buffers = self._start(work)
+        params = self.empty("params", size, work).copy_(start)
+        buffers = buffers.expand(size, -1).clone()
         losses = None
-        if has_default(self.algorithm, "local_loss", "local_direction"):
-            losses = objective.descend(params, buffers, self.local_lr)
+        if self.sgd.is_plain and has_default(self.algorithm, "local_loss", "local_direction"):
+            losses = objective.descend(params, buffers, work.local_lr)
         if losses is None:
-            params, losses = self._steps(objective, work, params, buffers, records)
+            params, losses = self._steps(objective, plan, work, params, buffers, records)
         torch.sub(work.global_params, params, out=result.delta[rows])
         result.buffers[rows] = buffers
-        result.loss[rows] = losses.mean(0)
-        result.gradient_passes = objective.passes  # the same for every worker
+        result.loss[rows] = losses.mean(0) if plan.is_even else losses.sum(0) / plan.counts.gt(0).sum(0)
         self._finish(work, params, result, rows)
         return records
 
-    def _steps(
-        self, objective: Objective, work: LocalWork, params: Stack, buffers: Stack, records: Records
-    ) -> tuple[Stack, Tensor]:
-        """The parameters after all steps along the algorithm's direction, and (steps, S) losses.
+    def _start(self, work: LocalWork) -> tuple[Stack | Vector, Stack | Vector]:
+        """What the workers start from: parameters and running statistics, for each or for all."""
+        start = LocalStart(work.workers, work.global_params, work.global_buffers, work.buffers, work.state)
+        params, buffers = self.algorithm.start_local(start)
+        for found, like in ((params, work.global_params), (buffers, work.global_buffers)):
+            check_returned(self.algorithm, "start_local", found, like, rows=len(work.workers))
+        return params, buffers
 
-        x_{tau+1} = x_tau - local_lr * direction(x_tau); every x_tau is a tensor of its own.
+    def _steps(
+        self, objective: Objective, plan: LoadedPlan, work: LocalWork, params: Stack, buffers: Stack, records: Records
+    ) -> tuple[Stack, Tensor]:
+        """The parameters after all steps along the algorithm's direction, and (steps, S) losses, zero after the last.
+
+        x_{tau+1} = x_tau - local_lr * direction(x_tau); every x_tau is a tensor of its own. Workers are sorted by their
+        number of steps: those that take step tau are the first rows, and the others keep what they have.
         """
         previous, losses = params, []
-        for index in range(self.local_steps):
+        velocity: Stack | None = None
+        finished: list[Stack] = []
+        state, sizes = work.state, work.relative_sizes
+        for index, rows in enumerate(plan.active):
+            if rows < len(params):
+                finished.append(params[rows:])
+                params, previous, buffers, sizes = params[:rows], previous[:rows], buffers[:rows], sizes[:rows]
+                state, velocity = part_of(state, slice(rows)), None if velocity is None else velocity[:rows]
             objective.load(index)
             gradient, loss = objective.gradient(params, buffers, updates_statistics=True)
             step = LocalStep(
@@ -247,16 +168,22 @@ class LocalTraining:
                 previous_params=previous,
                 global_params=work.global_params,
                 gradient=gradient,
-                relative_sizes=work.relative_sizes,
-                state=work.state,
+                local_lr=work.local_lr,
+                relative_sizes=sizes,
+                state=state,
                 gradient_at=objective.gradient_at,
                 record=records.record,
             )
             direction = self.algorithm.local_direction(step)
             check_returned(self.algorithm, "local_direction", direction, gradient)
-            following = torch.sub(params, direction, alpha=self.local_lr, out=self.empty("params", work))
+            if not self.sgd.is_plain:
+                direction = velocity = self.sgd.step(direction, params, velocity)
+            following = torch.sub(params, direction, alpha=work.local_lr, out=self.empty("params", rows, work))
             previous, params = params, following
             losses.append(loss)
+        if finished:
+            params = torch.cat([params, *reversed(finished)])
+            losses = [F.pad(loss, (0, len(params) - len(loss))) for loss in losses]
         return params, torch.stack(losses)
 
     def _finish(self, work: LocalWork, params: Stack, result: LocalResult, rows: slice) -> None:
@@ -266,8 +193,9 @@ class LocalTraining:
             delta=result.delta[rows],
             global_params=work.global_params,
             state=work.state,
-            local_lr=self.local_lr,
-            local_steps=self.local_steps,
+            local_lr=work.local_lr,
+            step_counts=work.plan.steps,
+            local_momentum=self.sgd.momentum,
             full_gradient=lambda at: self._full_gradient(work, at),
             round_gradient=lambda at: self._round_gradient(work, at),
         )
@@ -275,9 +203,9 @@ class LocalTraining:
             check_returned(self.algorithm, "finish_local", stack, result.outcome[name][rows])
             result.outcome[name][rows] = stack
 
-    def empty(self, name: str, work: LocalWork) -> Stack:
-        """An uninitialised vector of parameters per worker, in memory that nobody holds."""
-        return self._memory.empty(name, (len(work.workers), work.global_params.numel()), work.global_params)
+    def empty(self, name: str, rows: int, work: LocalWork) -> Stack:
+        """Uninitialised vectors of parameters, in memory that nobody holds."""
+        return self._memory.empty(name, (rows, work.global_params.numel()), work.global_params)
 
     def _load(self, work: LocalWork, plans: Mapping[str, BatchPlan]) -> list[LoadedPlan]:
         """Plans, by the name of the random stream of their dropout and augmentation, to the device in one copy."""
@@ -296,9 +224,13 @@ class LocalTraining:
         ]
 
     def _round_gradient(self, work: LocalWork, at: Vector) -> Stack:
-        objective = self._objective(self, work, *self._load(work, {"round": work.plan}))
-        gradients = (self._gradient_of(objective, step, at) for step in range(self.local_steps))
-        return add_up(gradients) / self.local_steps
+        """The mean of the gradients on each worker's own batches of this round."""
+        [plan] = self._load(work, {"round": work.plan})
+        objective = self._objective(self, work, plan)
+        total = self._gradient_of(objective, 0, at)  # of all workers: each takes a step
+        for step, rows in enumerate(plan.active[1:], start=1):
+            total[:rows].add_(self._gradient_of(objective, step, at))
+        return total / per_worker(work.plan.steps, total)[:, None]
 
     def _full_gradient(self, work: LocalWork, at: Vector) -> Stack:
         """Batch gradients over a worker's whole data, weighted by batch size; training mode, statistics untouched."""

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fl_platform.config.schema import Config
 from fl_platform.data.partition import Partition
-from fl_platform.engines.training import LocalResult
+from fl_platform.engines.work import LocalResult
 from fl_platform.models.flat import Stack
 from fl_platform.seeding import generator, torch_generator
 

@@ -28,7 +28,7 @@ from fl_platform.engines.choice import ENGINES, choose_engine
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.evaluation import Scores, evaluate
 from fl_platform.engines.ranks import Ranks
-from fl_platform.engines.training import LocalTraining
+from fl_platform.engines.training import LocalSGD, LocalTraining
 from fl_platform.errors import UserError
 from fl_platform.federation.compression import error_memory
 from fl_platform.federation.pool import WorkerPool
@@ -167,8 +167,7 @@ class FederatedModule(L.LightningModule):
             self.algorithm,
             self.train_images,
             self.streams,
-            local_lr=self.config.local_lr,
-            local_steps=self.config.local_steps,
+            sgd=LocalSGD(self.config.local_momentum, self.config.local_weight_decay, self.config.local_clip),
             seed=self.config.seed,
         )
 

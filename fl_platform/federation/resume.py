@@ -59,6 +59,12 @@ def resumed(target: str, given: DictConfig) -> tuple[RunSpec, Path]:
         )
     if (diverged := diverged_round(checkpoint)) is not None:
         raise UserError(f"--resume with {LENGTH}={config.num_rounds}: the run diverged in round {diverged}")
+    for key in ("local_lr_schedule", "server_lr_schedule"):
+        if getattr(config, key) == "cosine":
+            raise UserError(
+                f"--resume with {LENGTH}={config.num_rounds}: {key}=cosine makes every round depend on the length of "
+                "the run; start it anew"
+            )
     if home is not None and "output.dir" not in changed:
         config.output.dir = str(home.parent)
     return resolve(config), checkpoint

@@ -13,12 +13,14 @@ from fl_platform.config.schema import Config
 from fl_platform.data.streams import BatchStreams
 from fl_platform.engines.cohort import TrainingPool, train_cohort
 from fl_platform.engines.ranks import Ranks
-from fl_platform.engines.training import LocalResult, LocalWork
 from fl_platform.engines.transfer import to_device
+from fl_platform.engines.work import LocalResult, LocalWork
 from fl_platform.federation.compression import compress, encoded_bytes, error_memory
 from fl_platform.federation.faults import finite_rows, inject_faults
 from fl_platform.federation.pool import Cohort, WorkerPool
+from fl_platform.federation.schedules import local_rate, server_rate
 from fl_platform.federation.state import WorkerStates
+from fl_platform.federation.work import local_steps
 from fl_platform.models.flat import Vector
 from fl_platform.runs import metrics
 
@@ -120,7 +122,10 @@ def bytes_sent(server: Server, model: Model, cohort: Cohort) -> int:
 
 
 def local_work(server: Server, model: Model, workers: np.ndarray, round: int) -> LocalResult:
-    """Train the workers from the global model, each with its next batches and what it kept."""
+    """Train the workers from the global model, each with its next batches and what it kept; longest work first."""
+    steps = local_steps(server.config, server.streams, workers, round)
+    order = np.argsort(-steps, kind="stable")
+    workers, steps = workers[order], steps[order]
     starts = {
         Start.GLOBAL_PARAMS: model.params,
         Start.GLOBAL_BUFFERS: model.buffers,
@@ -131,12 +136,14 @@ def local_work(server: Server, model: Model, workers: np.ndarray, round: int) ->
     work = LocalWork(
         round=round,
         workers=workers,
-        plan=server.streams.draw(workers, server.config.local_steps),
+        plan=server.streams.draw(workers, steps),
+        local_lr=local_rate(server.config, round),
         global_params=model.params,
         global_buffers=model.buffers,
         buffers=state.pop(RUNNING_STATISTICS, model.buffers),
         relative_sizes=server.sizes_of(workers)[1],
         state=state,
+        gradient_passes=np.zeros(len(workers), np.int64),
     )
     keeps = server.algorithm.keeps
     widths = {
@@ -183,6 +190,9 @@ def aggregate(server: Server, model: Model, result: LocalResult, round: int) -> 
         population_weights=population_weights,
         sent={name: result.outcome[name] for name in server.algorithm.sends},
         global_params=model.params,
+        step_counts=result.local_steps,
+        local_lr=local_rate(server.config, round),
+        local_momentum=server.config.local_momentum,
     )
 
 
@@ -195,14 +205,18 @@ def update_figures(updates: Updates, result: LocalResult) -> dict[str, Any]:
     }
     device = result.loss.device
     values = torch.stack([figure.to(device, torch.float64) for figure in figures.values()]).tolist()
-    return dict(zip(figures, values, strict=True))
+    spent = {
+        metrics.LOCAL_STEPS: float(result.local_steps.mean()),
+        metrics.GRADIENT_PASSES: int(result.gradient_passes.sum()),
+    }
+    return dict(zip(figures, values, strict=True)) | spent
 
 
 def server_step(server: Server, model: Model, updates: Updates, result: LocalResult) -> Model:
     """x_{t+1} = x_t - server_lr * direction; running statistics are averaged unless they stay on the server."""
     direction = server.algorithm.server_direction(updates)
     check_returned(server.algorithm, "server_direction", direction, model.params)
-    params = torch.sub(model.params, direction, alpha=server.config.server_lr)
+    params = torch.sub(model.params, direction, alpha=server_rate(server.config, updates.round))
     buffers = model.buffers if server.config.buffers == "server" else updates.average(result.buffers)
     return Model(params, buffers)
 

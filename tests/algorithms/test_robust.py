@@ -24,7 +24,8 @@ def updates(rows, weights=None):
     delta = torch.as_tensor(rows, dtype=torch.float64)
     count = len(delta)
     shares = torch.full((count,), 1 / count, dtype=torch.float64) if weights is None else torch.tensor(weights).double()
-    return Updates(1, np.arange(count), delta, shares, shares, {}, torch.zeros(delta.shape[1], dtype=torch.float64))
+    origin = torch.zeros(delta.shape[1], dtype=torch.float64)
+    return Updates(1, np.arange(count), delta, shares, shares, {}, origin, np.ones(count, int), 0.1, 0.0)
 
 
 def random_rows(count, dim=7, seed=0):

@@ -354,7 +354,7 @@ def test_every_known_key_passes_and_others_are_refused(key):
         ("dataset", "data.name"),
         ("alpha", "data.dirichlet_omega"),
         ("Learning-Rate", "local_lr"),
-        ("epochs", "num_rounds (federated rounds) or local_steps (SGD steps of a worker a round)"),
+        ("epochs", "num_rounds (federated rounds) or local_epochs (passes of a worker over its data a round)"),
     ],
 )
 def test_a_word_of_another_tool_is_answered_with_the_key_it_means(word, meant):

@@ -98,6 +98,13 @@ IDENTITY = {
     "cohort_size": "5",
     "num_rounds": "7",
     "local_steps": "2",
+    "local_epochs": "2",
+    "local_lr_schedule": "cosine",
+    "local_momentum": "0.5",
+    "local_weight_decay": "0.001",
+    "local_clip": "1",
+    "work.name": "uniform",
+    "server_lr_schedule": "step",
     "batch_size": "8",
     "local_lr": "0.01",
     "server_lr": "0.1",
@@ -131,6 +138,14 @@ SWITCHED = {
     "availability.leave_probability": ("0.2", "availability.name=markov", "availability.name=bernoulli"),
     "availability.return_probability": ("0.2", "availability.name=markov", "availability.name=always"),
     "faults.probability": ("0.2", "faults.kind=nan", "faults.kind=none"),
+    "local_lr_decay": ("0.5", "local_lr_schedule=exponential", "local_lr_schedule=cosine"),
+    "local_lr_every": ("5", "local_lr_schedule=step", "local_lr_schedule=exponential"),
+    "local_lr_floor": ("0.1", "local_lr_schedule=cosine", "local_lr_schedule=step"),
+    "server_lr_decay": ("0.5", "server_lr_schedule=step", "server_lr_schedule=constant"),
+    "server_lr_every": ("5", "server_lr_schedule=step", "server_lr_schedule=exponential"),
+    "server_lr_floor": ("0.1", "server_lr_schedule=cosine", "server_lr_schedule=constant"),
+    "work.straggler_share": ("0.2", "work.name=uniform", "work.name=by_speed"),
+    "work.speed_spread": ("0.2", "work.name=by_speed", "work.name=fixed"),
     "faults.scale": ("7", "faults.kind=huge", "faults.kind=nan"),
     "faults.std": ("7", "faults.kind=gaussian", "faults.kind=nan"),
     "faults.value": ("7", "faults.kind=same_value", "faults.kind=nan"),
@@ -169,6 +184,22 @@ def test_fields_that_place_a_run_are_those_readers_of_runs_know():
 def test_what_the_experiment_is_changes_its_id(key):
     assert identifier(f"{key}={IDENTITY[key]}") != identifier()
     assert (spec_of(f"{key}={IDENTITY[key]}").group_id == spec_of().group_id) == (key == "seed")
+
+
+def test_keys_that_came_later_leave_the_ids_of_runs_without_them():
+    """Ids of runs from before there were schedules, momentum, epochs and unequal work."""
+    assert identifier() == "ff679b545b8b"
+    assert identifier("algorithm.name=scaffold", "scenario=mnist_w0.01_s10") == "3f0954bea04c"
+    assert identifier("local_momentum=0", "local_epochs=null", "work.name=fixed") == identifier()
+
+
+def test_epochs_take_the_place_of_the_default_steps():
+    assert (resolved("local_epochs=2").local_steps, resolved("local_epochs=2").local_epochs) == (None, 2)
+    for args in (["local_epochs=2", "local_steps=5"], ["local_steps=null"]):
+        with pytest.raises(UserError, match=r"local_steps=\w+ with local_epochs=\w+: give one of them"):
+            resolved(*args)
+    again = resolved("local_epochs=2")
+    assert resolve(again).run_id == identifier("local_epochs=2", "local_steps=null")
 
 
 @pytest.mark.parametrize("key", OF_GRADMA)

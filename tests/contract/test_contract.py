@@ -63,6 +63,20 @@ def test_loop_engine_equals_stacked_engine(name):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
+def test_workers_with_different_numbers_of_steps(name, tmp_path):
+    """Stragglers of epochs with momentum: both engines agree, and a resumed run equals an uninterrupted one."""
+    args = (f"algorithm.name={name}", "local_epochs=1", "work.name=uniform", "local_momentum=0.5", "num_rounds=2")
+    loop = train(make_config(*args, "engine=loop"))
+    stacked = train(make_config(*args, "engine=stacked"), checkpoints=tmp_path)
+    assert torch.allclose(loop.params, stacked.params, rtol=0, atol=1e-10)
+    assert torch.allclose(loop.module.global_buffers, stacked.module.global_buffers, rtol=0, atol=1e-10)
+    [first] = [path for round, path in sorted_checkpoints(tmp_path) if round == 1]
+    resumed = train(make_config(*args, "engine=stacked"), checkpoints=tmp_path / "again", resume=first)
+    assert torch.equal(stacked.params, resumed.params)
+    assert stacked.figures() == resumed.figures()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_relabelled_workers_leave_the_model_unchanged(name, monkeypatch):
     """R19: sampling permuted ids of a permuted partition is the same federation, also in the other engine."""
     args = ("cohort_size=6", "batch_size=64", "num_rounds=2", "aggregation=uniform")  # whole local sets: no streams

@@ -8,7 +8,7 @@ import torch
 
 import fl_platform
 from fl_platform.data.partition import Partition
-from fl_platform.engines.training import LocalResult
+from fl_platform.engines.work import LocalResult
 from fl_platform.errors import UserError
 from fl_platform.federation.faults import alie_deviations, faulty, fixed_workers, flip_labels, inject_faults
 from fl_platform.runs import metrics
@@ -75,7 +75,9 @@ def inject(kind, *args, workers=10, probability="0.3"):
     """Ten updates with rows 0..9 in every coordinate, before and after the faults of round 1."""
     config = make_config(f"faults.kind={kind}", f"faults.probability={probability}", *args, workers=workers)
     delta = torch.arange(workers, dtype=torch.float64)[:, None].expand(-1, 4).clone()
-    before = LocalResult(np.arange(workers), delta, delta, delta[:, 0], {})
+    before = LocalResult(
+        np.arange(workers), delta, delta, delta[:, 0], {}, np.ones(workers, int), np.ones(workers, int)
+    )
     after, count = inject_faults(before, config, 1)
     changed = (after.delta != delta).any(1)
     return config, delta, after.delta, changed, count
@@ -102,7 +104,7 @@ def test_random_workers_differ_between_rounds():
 def test_gaussian_noise_has_its_deviation_and_its_seed():
     config = make_config("faults.kind=gaussian", "faults.probability=1", "faults.std=3")
     delta = torch.ones(3, 20_000, dtype=torch.float64)
-    result = LocalResult(np.arange(3), delta, delta, delta[:, 0], {})
+    result = LocalResult(np.arange(3), delta, delta, delta[:, 0], {}, np.ones(3, int), np.ones(3, int))
     first, second, later = (inject_faults(result, config, round)[0].delta for round in (1, 1, 2))
     assert torch.equal(first, second)
     assert not torch.equal(first, later)

@@ -1,0 +1,33 @@
+"""Learning rates that change from round to round."""
+
+import math
+
+from fl_platform.config.schema import Config
+
+
+def local_rate(config: Config, round: int) -> float:
+    """Return ``local_lr`` in a round, counted from 1."""
+    schedule = config.local_lr_schedule, config.local_lr_decay, config.local_lr_every, config.local_lr_floor
+    return config.local_lr * factor(*schedule, round, config.num_rounds or 1)
+
+
+def server_rate(config: Config, round: int) -> float:
+    """Return ``server_lr`` in a round, counted from 1."""
+    schedule = config.server_lr_schedule, config.server_lr_decay, config.server_lr_every, config.server_lr_floor
+    return config.server_lr * factor(*schedule, round, config.num_rounds or 1)
+
+
+def factor(name: str, decay: float, every: int, floor: float, round: int, num_rounds: int) -> float:
+    """Return what a rate is multiplied by in round t = 1, 2, ...; it is 1 in the first.
+
+    exponential: decay^(t-1); step: decay^floor((t-1) / every); cosine, as torch's CosineAnnealingLR over T rounds:
+    floor + (1 - floor) (1 + cos(pi (t-1) / T)) / 2, which would come to its floor in round T + 1.
+    """
+    done = round - 1
+    if name == "exponential":
+        return decay**done
+    if name == "step":
+        return float(decay ** (done // every))
+    if name == "cosine":
+        return floor + (1 - floor) * (1 + math.cos(math.pi * done / num_rounds)) / 2
+    return 1.0
