@@ -19,6 +19,8 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from fl_platform.config.migrate import upgraded
 from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
+from fl_platform.federation.history import remove_rows
+from fl_platform.runs import formats
 from fl_platform.runs.checkpoint_files import best_files, best_name, file_name, is_valid, round_of, sorted_checkpoints
 
 KEPT = 2
@@ -36,6 +38,8 @@ class AtomicCheckpointIO(CheckpointIO):
         for _, path in found:
             if path not in (saved, *earlier[: KEPT - 1]):  # too old, or damaged and written again
                 path.unlink(missing_ok=True)
+        if "federated" in checkpoint:
+            remove_rows(directory, kept=json.loads(checkpoint["federated"]["history_files"]))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Return what ``save_checkpoint`` was given; UserError for a file that lacks a part of it."""
@@ -70,6 +74,7 @@ class RoundCheckpoint(Checkpoint):
             "params": module.algorithm.evaluated_params(module.global_params).cpu(),
             "buffers": module.global_buffers.cpu(),
             "config": json.dumps(to_dict(module.config)),
+            "format": formats.CHECKPOINT,
         }
         saved = write_named(content, self.directory, partial(best_name, round))
         for path in best_files(self.directory):
@@ -110,6 +115,7 @@ def take_best(checkpoint: Path, directory: Path) -> None:
 
 def drop_checkpoints(directory: Path) -> None:
     """Remove what a run could go on from; the best model stays."""
+    remove_rows(directory)
     for _, path in sorted_checkpoints(directory):
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # absent, or not empty
@@ -172,7 +178,10 @@ def diverged_round(path: Path) -> int | None:
 
 
 def load(path: Path, mmap: bool = False) -> dict[str, Any]:
-    """Tensors and plain values; a file that holds anything else is refused before any of it is called."""
+    """Tensors and plain values; a file that holds anything else is refused before any of it is called.
+
+    Raises UserError for such a file, and for one of a newer format.
+    """
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except OSError:
@@ -181,6 +190,9 @@ def load(path: Path, mmap: bool = False) -> dict[str, Any]:
         raise foreign(path) from error
     if not isinstance(loaded, dict):
         raise foreign(path)
+    values = loaded.get("federated", loaded)  # a best model is no state of a federation
+    if isinstance(values, dict):
+        formats.check_format(f"checkpoint {path}", values.get("format", 1), formats.CHECKPOINT)
     return loaded
 
 

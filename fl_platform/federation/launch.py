@@ -29,6 +29,7 @@ from fl_platform.errors import OutOfMemory, UserError, did_you_mean
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint, drop_checkpoints, take_best
 from fl_platform.federation.export import export
+from fl_platform.federation.history import History
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.federation.result import Result
@@ -118,12 +119,14 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
         if checkpoint and not goes_on and keep_best and is_first_rank():
             take_best(checkpoint, saving.directory)
         callbacks.append(saving)
+        module.history = History(saving.directory, writes=is_first_rank())
         summary, tracked = fit(attach(trainer, [logger, *others], callbacks), module, spec, logger, checkpoint)
         if is_first_rank():
             files.end_attempt(attempt, summary)
             if RunStatus(summary[metrics.STATUS]).has_ended and not config.checkpoint.keep_finished:
                 drop_checkpoints(saving.directory)
-    return Result(summary, files.path, tracked.directory, tracked.url, attempt, module.history)
+    rows = module.history if module.history.is_in_memory else ()  # else they are read from the directory
+    return Result(summary, files.path, tracked.directory, tracked.url, attempt, rows)
 
 
 def fit(

@@ -31,6 +31,7 @@ from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalSGD, LocalTraining
 from fl_platform.errors import UserError
 from fl_platform.federation.compression import error_memory
+from fl_platform.federation.history import History
 from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
@@ -38,7 +39,7 @@ from fl_platform.federation.state import WorkerStates
 from fl_platform.models.classifier import normalised, scale_and_shift
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import PRECISIONS, Network, refuse_tf32
-from fl_platform.runs import metrics
+from fl_platform.runs import formats, metrics
 from fl_platform.tracking.loggers import log_row
 
 
@@ -89,7 +90,7 @@ class FederatedModule(L.LightningModule):
         self.streams = BatchStreams(partition, config.batch_size, config.seed)
         self.pool = WorkerPool(config.num_workers, config.cohort_size, config.availability, config.seed)
         self.scoreboard = Scoreboard(list(config.evaluation.targets or []))
-        self.history: list[dict[str, Any]] = []
+        self.history = History()
         dtype = PRECISIONS[config.precision].dtype
         self.register_buffer("global_params", network.initial_params.to(dtype, copy=True))
         self.register_buffer("global_buffers", network.initial_buffers.to(dtype, copy=True))
@@ -281,7 +282,8 @@ class FederatedModule(L.LightningModule):
             "streams": self.streams.state_dict(),
             "states": self.states.state_dict(),
             "scoreboard": json.dumps(vars(self.scoreboard)),
-            "history": json.dumps(self.history),
+            **self.history.state(),
+            "format": formats.CHECKPOINT,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -298,7 +300,7 @@ class FederatedModule(L.LightningModule):
             self.pool.load_state_dict(saved["pool"])
             self.streams.load_state_dict(saved["streams"])
             self.states.load_state_dict(saved["states"])
-            self.restore_figures(saved)
+            self.restore_figures(saved, Path(self.trainer.ckpt_path or "").parent)
             if self.trainer.state.fn is not TrainerFn.FITTING:  # Lightning restores callbacks for training only
                 restore_algorithm(self.algorithm, self.federation(self.device), checkpoint)
         except (KeyError, TypeError, IndexError, AttributeError, json.JSONDecodeError) as error:
@@ -307,10 +309,13 @@ class FederatedModule(L.LightningModule):
                 "leave out --continue or --resume to start again"
             ) from None
 
-    def restore_figures(self, saved: dict[str, Any]) -> None:
-        """Take over the rounds so far from what ``on_save_checkpoint`` put under ``federated``."""
+    def restore_figures(self, saved: dict[str, Any], beside: Path) -> None:
+        """Take over the rounds so far from what ``on_save_checkpoint`` put under ``federated``.
+
+        ``beside`` is the checkpoint's directory, where the files of earlier rows lie.
+        """
         self.scoreboard = Scoreboard(**json.loads(saved["scoreboard"]))
-        self.history = json.loads(saved["history"])
+        self.history.load(saved, beside)
         self._forget_early_evaluation()
 
     def _forget_early_evaluation(self) -> None:
@@ -319,5 +324,7 @@ class FederatedModule(L.LightningModule):
             return
         last = self.history[-1]
         if not self.is_scheduled(last[metrics.ROUND]) and metrics.TEST_ACCURACY in last:
-            self.history[-1] = {name: value for name, value in last.items() if not name.startswith(metrics.EVALUATED)}
+            self.history.replace_last(
+                {name: value for name, value in last.items() if not name.startswith(metrics.EVALUATED)}
+            )
             self.scoreboard = Scoreboard.of_rows(self.scoreboard.targets, self.history)

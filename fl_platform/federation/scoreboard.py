@@ -1,6 +1,6 @@
 """Accuracy, forgetting, what it took to reach a target: arrays in, numbers out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ class Scoreboard:
     diverged_round: int | None = None
 
     @classmethod
-    def of_rows(cls, targets: list[float], rows: Sequence[Mapping[str, Any]]) -> "Scoreboard":
+    def of_rows(cls, targets: list[float], rows: Iterable[Mapping[str, Any]]) -> "Scoreboard":
         """The figures of a run that logged these rows and has not diverged."""
         board = cls(targets)
         for row in rows:

@@ -116,7 +116,7 @@ def restored_module(path: Path) -> FederatedModule:
     algorithm = make_algorithm(config)
     module = build(config, algorithm)
     module.load_state_dict(values)
-    module.restore_figures(federated)
+    module.restore_figures(federated, path.parent)
     federation = federation_of(config, module.network, Ranks(), torch.device("cpu"), module.global_params.dtype)
     restore_algorithm(algorithm, federation, loaded)
     module.algorithm = algorithm

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fl_platform.errors import UserError
-from fl_platform.runs import metrics
+from fl_platform.runs import formats, metrics
 from fl_platform.runs.record import RunRecord, from_values, to_values
 
 _HEADER = "run"  # JSON of everything but the history
 _COLUMNS = "columns"  # names once more: pages have checksums, the part of a Parquet file that names columns has none
+_FORMAT = "format"  # archives of release 0.1.0 have none
 _FEW_VALUES = {metrics.TEST_ACCURACY, metrics.TOP_ACCURACY}  # multiples of one over the test set, best kept by a dictionary
 _EXACT = {metrics.TEST_ACCURACY, metrics.FORGETTING, metrics.TOTAL_BYTES, metrics.TOTAL_SECONDS}
 
@@ -33,7 +34,8 @@ def write(records: Iterable[RunRecord], path: Path) -> None:
     by_bytes = {name for name, kind in kinds.items() if pa.types.is_floating(kind)} - _FEW_VALUES
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.table(columns).replace_schema_metadata({_COLUMNS: json.dumps(list(columns))})
+    about = {_COLUMNS: json.dumps(list(columns)), _FORMAT: str(formats.ARCHIVE)}
+    table = pa.table(columns).replace_schema_metadata(about)
     try:
         pq.write_table(
             table,
@@ -81,14 +83,18 @@ def _column(record: RunRecord, name: str) -> list[object] | None:
 
 
 def read(path: Path) -> list[RunRecord]:
-    """The runs of an archive; one that is damaged is refused as a whole."""
+    """The runs of an archive; UserError for one that is damaged, as a whole, and for one of a newer format."""
     try:
+        about = pq.read_schema(path).metadata or {}
+        formats.check_format(f"the archive {path}", int(about.get(_FORMAT.encode(), 1)), formats.ARCHIVE)
         table = pq.read_table(path, page_checksum_verification=True)
         table.validate(full=True)
-        named = (table.schema.metadata or {}).get(_COLUMNS.encode())  # archives of earlier versions have none
+        named = about.get(_COLUMNS.encode())  # archives of earlier versions have none
         if named is not None and json.loads(named) != table.column_names:
             raise ValueError("columns were renamed")
         return [_run(table, index) for index in range(table.num_rows)]
+    except formats.FormatError:
+        raise
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, MemoryError):
         raise UserError(f"source {path} is neither a W&B log nor an archive of runs, or it is damaged") from None
 

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from fl_platform.errors import UserError, cannot_write
-from fl_platform.runs import liveness, metrics
+from fl_platform.runs import formats, liveness, metrics
 from fl_platform.runs.checkpoint_files import newest_valid
 from fl_platform.runs.record import PROVENANCE, RunRecord
 from fl_platform.runs.status import RunStatus
@@ -30,6 +30,8 @@ from fl_platform.runs.writing import write_atomically
 ATTEMPTS = "attempts"
 _ATTEMPT, _CHECKSUM = "attempt", "checksum"
 """Keys of `result.json` beside the summary: which attempt it is from, and the checksum of everything else."""
+_FORMAT = "format"
+"""Key of `run.json` for the version of the directory; directories of release 0.1.0 have no such file."""
 _DESCRIPTION = ("name", "group", "sweep", "tags", "entity", "project", "host", "started")
 """Fields of a record that are kept in `run.json`."""
 
@@ -46,7 +48,11 @@ class RunDirectory:
         self.result_file = self.path / "result.json"
 
     def start_attempt(self) -> Path:
-        """Make a fresh, numbered directory and return it; UserError while another process works on an attempt."""
+        """Make a fresh, numbered directory and return it.
+
+        Raises UserError while another process works on an attempt, and FormatError as ``check_format``.
+        """
+        self.check_format()
         self.attempts.mkdir(parents=True, exist_ok=True)
         for earlier in map(self._attempt, self._numbers()):
             if liveness.is_alive(earlier):
@@ -71,7 +77,8 @@ class RunDirectory:
         return rounds and rounds.parent
 
     def newest_checkpoint(self) -> Path | None:
-        """The newest valid checkpoint of the newest attempt that has one."""
+        """The newest valid checkpoint of the newest attempt that has one; FormatError as ``check_format``."""
+        self.check_format()
         for number in sorted(self._numbers(), reverse=True):
             if found := newest_valid(self._attempt(number) / "checkpoints"):
                 return found
@@ -95,7 +102,12 @@ class RunDirectory:
         values = {name: getattr(record, name) for name in _DESCRIPTION}
         provenance = record.config.get(PROVENANCE, {})
         write_atomically(self.config_file, yaml.safe_dump(config, sort_keys=False))
-        write_atomically(self.description_file, json_text({**values, PROVENANCE: provenance}, indent=1) + "\n")
+        described = {_FORMAT: formats.DIRECTORY, **values, PROVENANCE: provenance}
+        write_atomically(self.description_file, json_text(described, indent=1) + "\n")
+
+    def check_format(self) -> None:
+        """Raise FormatError where a newer version wrote the directory."""
+        formats.check_format(str(self.path), read_json(self.description_file).get(_FORMAT, 1), formats.DIRECTORY)
 
     def description(self) -> dict[str, Any]:
         """What `run.json` says: fields of a record, and under ``run`` the provenance; empty where there is none."""
@@ -127,7 +139,11 @@ class RunDirectory:
         write_atomically(self.result_file, json_text({**values, _CHECKSUM: checksum(values)}, indent=1) + "\n")
 
     def result(self) -> dict[str, Any] | None:
-        """The summary of a run that has ended, or None; a damaged one is named on stderr and counts as none."""
+        """The summary of a run that has ended, or None; a damaged one is named on stderr and counts as none.
+
+        Raises FormatError as ``check_format``.
+        """
+        self.check_format()
         summary, problem = self.checked_result()
         if problem:
             print(f"{problem}; the run goes on from its newest checkpoint", file=sys.stderr)

@@ -13,6 +13,7 @@ from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError
 from fl_platform.runs import cache, liveness, metrics, wandb_logs
 from fl_platform.runs.directory import RunDirectory
+from fl_platform.runs.formats import FormatError
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
 from fl_platform.runs.rows import RowReader
 from fl_platform.runs.status import RunStatus
@@ -58,6 +59,7 @@ class RunReader:
         self._files = RunDirectory(path.parent, path.name)
         self._config: dict[str, Any] = {}
         self._description: dict[str, Any] = {}
+        self._format_problem = ""
         self._started = 0.0
         self._result: dict[str, Any] = {}
         self._result_problem = ""
@@ -73,7 +75,9 @@ class RunReader:
         ``sweep`` and ``known`` are what a ledger has: which sweep the run is of, and how it stands in case its own
         files cannot tell; ``wandb_log`` is read last.
         """
-        is_changed = self._read_config() | self._read_description() | self._read_result()
+        is_changed = self._read_description() | self._read_config() | self._read_result()
+        if self._format_problem:
+            return self._unreadable() if is_changed else None
         has_ended = self._result_status() is not None
         if self._record is None or is_changed or not has_ended:
             is_changed |= self._read_rows(has_ended)
@@ -93,6 +97,14 @@ class RunReader:
             summary={**self._rows.latest, **self._result, **self._crash_cause(status)},
             history=one_row_per_round(self._rows.table()),
             warnings=tuple(self._warnings()),
+        )
+        return self._record
+
+    def _unreadable(self) -> RunRecord:
+        """The record of a directory that a newer version wrote."""
+        code = RunStatus.CRASHED.exit_code
+        self._record = RunRecord(
+            str(self.path), self.path.name, status=RunStatus.CRASHED, exit_code=code, warnings=(self._format_problem,)
         )
         return self._record
 
@@ -133,7 +145,11 @@ class RunReader:
     def _read_description(self) -> bool:
         if not self._changed(self._files.description_file):
             return False
-        self._description = self._files.description()
+        self._description, self._format_problem = self._files.description(), ""
+        try:
+            self._files.check_format()
+        except FormatError as error:
+            self._format_problem = str(error)
         return True
 
     def _read_result(self) -> bool:

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform.errors import UserError
+from fl_platform.runs import formats
 from fl_platform.sweeps.states import TrialState
-
-FORMAT = 2
-"""Version of the file, kept as SQLite's ``user_version``. Files of format 1, which have 0 there, lack checksums."""
 
 LAUNCH, RETRIES, STOP = "launch", "retries", "stop"
 _LAUNCHER_KINDS = (LAUNCH, RETRIES, STOP)
@@ -65,14 +63,14 @@ def open_for_writing(file: Path) -> sqlite3.Connection:
     database = _connect(f"{file.absolute().as_uri()}?mode=rwc", timeout=60)
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
-    if _check_format(database, file) < FORMAT:
+    if _check_format(database, file) < formats.LEDGER:
         database.execute("BEGIN IMMEDIATE")
-        if _check_format(database, file) < FORMAT:  # not brought there by another launcher meanwhile
+        if _check_format(database, file) < formats.LEDGER:  # not brought there by another launcher meanwhile
             if _has_table(database) and not _has_checksums(database):
                 database.execute("ALTER TABLE events ADD COLUMN crc INTEGER")
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 database.execute(statement)
-            database.execute(f"PRAGMA user_version={FORMAT}")
+            database.execute(f"PRAGMA user_version={formats.LEDGER}")
         database.execute("COMMIT")
     return database
 
@@ -131,12 +129,9 @@ def _prepare(database: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _check_format(database: sqlite3.Connection, file: Path) -> int:
+    """The format of a ledger, kept as SQLite's ``user_version``: 0 is that of release 0.1.0."""
     found = int(database.execute("PRAGMA user_version").fetchone()[0])
-    if found > FORMAT:
-        raise LedgerError(
-            f"the ledger {file} has format {found}, of a newer version; this one reads formats up to {FORMAT}"
-        )
-    return found
+    return formats.check_format(f"the ledger {file}", found or 1, formats.LEDGER)
 
 
 def _has_table(database: sqlite3.Connection) -> bool:

@@ -62,7 +62,9 @@ def test_a_checkpoint_holds_tensors_and_plain_values_only(directory):
     [(_, newest), _] = sorted_checkpoints(directory)
     loaded = torch.load(newest, weights_only=True)
     assert loaded["epoch"] == 4
-    assert {"config", "pool", "streams", "states", "scoreboard", "history"} == loaded["federated"].keys()
+    assert loaded["federated"].keys() == {
+        *("config", "pool", "streams", "states", "scoreboard", "history", "history_files", "format")
+    }
 
 
 def test_the_configuration_is_in_it(directory):
