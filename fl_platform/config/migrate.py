@@ -30,10 +30,14 @@ def upgraded(config: dict[str, Any]) -> dict[str, Any]:
     anything that is not a configuration of ours, stays as it is. The argument is not changed.
     """
     algorithm = config.get("algorithm")
-    if not isinstance(algorithm, dict) or not any(old in config or old.split(".")[0] in config for old in MOVED):
+    if not isinstance(algorithm, dict):
+        return config
+    used = _USED_BY.get(str(algorithm.get("name")), set())
+    if isinstance(point := config.get("point"), str) and any(old in point for old in MOVED):
+        config = {**config, "point": _upgraded_point(point, used)}
+    if not any(old in config or old.split(".")[0] in config for old in MOVED):
         return config
     config, algorithm = dict(config), dict(algorithm)
-    used = _USED_BY.get(str(algorithm.get("name")), set())
     for old, new in MOVED.items():
         group, _, name = old.partition(".")
         if old in config:  # a parameter of a sweep, which W&B records beside the configuration
@@ -56,3 +60,13 @@ def upgraded(config: dict[str, Any]) -> dict[str, Any]:
             place.setdefault(field, value)
     config["algorithm"] = algorithm
     return config
+
+
+def _upgraded_point(point: str, used: set[str]) -> str:
+    """The words ``key=value`` of a point with the keys of this version, without those that have no effect."""
+    words = []
+    for word in point.split():
+        key, equals, value = word.partition("=")
+        if key not in MOVED or key in used:
+            words.append(f"{MOVED.get(key, key)}{equals}{value}")
+    return " ".join(words)

@@ -56,7 +56,7 @@ def participation(rounds: list[int]) -> tuple[np.ndarray, np.ndarray]:
     return np.histogram(rounds, bins=np.arange(0, max(rounds) + 1 + width, width))
 
 
-def class_table(rows: list[dict[str, Any]]) -> wandb.Table:
+def class_table(rows: Iterable[dict[str, Any]]) -> wandb.Table:
     """The accuracy of every class at evaluations: round, class, accuracy."""
     evaluated = [row for row in rows if metrics.CLASS_ACCURACY in row]
     chosen = np.unique(np.linspace(0, len(evaluated) - 1, min(len(evaluated), MOST_EVALUATIONS)).round().astype(int))
