@@ -1,7 +1,1 @@
-"""One file per published method. Importing the package imports every sibling, which registers it."""
-
-import importlib
-import pkgutil
-
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+"""One file per published method, which registers it. The registry imports them when they are needed."""

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fl_platform.config.registry import ALGORITHMS
-from fl_platform.config.schema import Config
+from fl_platform.config.rules import Rules
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.models.flat import Layout, Stack, Vector
 from fl_platform.paper.methods import FURTHER_GROUPS, PAPER, Group
@@ -242,7 +242,7 @@ def state(initial: Callable[[Federation], Any] = lambda _: None) -> Any:
 
 
 @dataclass(eq=False)
-class Algorithm(L.Callback):
+class Algorithm(Rules, L.Callback):
     """FedAvg's rules, each open to be replaced. A subclass with ``name=...`` is registered under it."""
 
     name: ClassVar[str]
@@ -271,18 +271,6 @@ class Algorithm(L.Callback):
             raise unknown_name(f"the group of algorithm {name}", cls.group, FURTHER_GROUPS)
         ALGORITHMS.add(name, cls)
         cls.name, cls.label = name, label or name
-
-    @classmethod
-    def open_values(cls, config: Config) -> dict[str, Any]:
-        """Values for fields that are null in ``config.algorithm`` and follow from the rest of the configuration.
-
-        They are filled in before the run is named: a run with such a value is the one where it was given.
-        """
-        return {}
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        """Raise UserError for hyper-parameters (``config.algorithm``) that do not fit the rest of the configuration."""
 
     def adapt_network(self, network: nn.Module, shape: tuple[int, int, int], num_classes: int) -> None:
         """Change the freshly initialised network in place, for images of ``shape``; random numbers come from its seed.

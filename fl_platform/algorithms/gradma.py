@@ -27,16 +27,14 @@ import torch
 
 from fl_platform import qp
 from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Start, Updates, state
-from fl_platform.algorithms.memory import GradientMemory, check_size
+from fl_platform.algorithms.memory import GradientMemory
+from fl_platform.algorithms.memory_rules import MemoryRules, default_memory_size
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.config.options import group, option
-from fl_platform.config.registry import POLICIES
-from fl_platform.config.schema import Config
 from fl_platform.kernels.worker_projection import project_stack
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.runs import metrics
 
-PAPER_MEMORY_SIZE = 100
 FROZEN = 1e-6  # a tensor keeps less than this share of its length: no direction agrees with all anchors
 
 
@@ -134,13 +132,8 @@ class ProjectedWorker(Algorithm):
         return {"last_local": run.params} if self.keeps else {}
 
 
-def default_memory_size(num_workers: int) -> int:
-    """The paper's memory where there are so many workers, else one slot for each."""
-    return min(PAPER_MEMORY_SIZE, num_workers)
-
-
 @dataclass(eq=False)
-class ProjectedServer(SlowMomentum):
+class ProjectedServer(MemoryRules, SlowMomentum):
     """The server side: momentum that opposes no remembered update; the projected momentum is what is fed back."""
 
     memory_decay: float = option(0.5, "beta_2", at_least=0, below=1, grid=(0.1, 0.5, 0.9))
@@ -154,18 +147,6 @@ class ProjectedServer(SlowMomentum):
     memory_shard: bool = option(False, "with several ranks, each keeps its share of the coordinates", identity=False)
     qp: ServerQPOptions = group(ServerQPOptions, "projection")
     memory: GradientMemory | None = state()
-
-    @classmethod
-    def open_values(cls, config: Config) -> dict[str, Any]:
-        size = config.algorithm["memory_size"]
-        default = default_memory_size(config.num_workers) if size is None else size
-        return {**super().open_values(config), "memory_size": default}
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        super().check(config)
-        check_size(config.algorithm["memory_size"], config.cohort_size, config.num_workers)
-        POLICIES.get(config.algorithm["memory_policy"])
 
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)

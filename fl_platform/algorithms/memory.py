@@ -32,15 +32,6 @@ LIFT = 2.0**100
 BatchNorm, which is round-off: the multiplier is divided and the anchor multiplied by it, or float32 would overflow."""
 
 
-def check_size(memory_size: int, cohort_size: int, num_workers: int) -> None:
-    """Raise UserError unless the size is 0 (no memory), or between the cohort's and the number of workers."""
-    if memory_size != 0 and not cohort_size <= memory_size <= num_workers:
-        raise UserError(
-            f"algorithm.memory_size={memory_size} is not allowed; it must be 0 or lie between "
-            f"cohort_size={cohort_size} and num_workers={num_workers}"
-        )
-
-
 class GradientMemory:
     """At most ``size`` workers' updates of ``dimension`` coordinates.
 

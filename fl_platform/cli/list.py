@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fl_platform.cli.parser import Parser
-from fl_platform.config.options import allowed, condition, default_of, walk
+from fl_platform.config.descriptions import Description
+from fl_platform.config.options import allowed, condition, default_of
 from fl_platform.config.presets import PRESETS
-from fl_platform.config.registry import ALGORITHMS, DATASETS, MODELS, POLICIES
+from fl_platform.config.registry import ALGORITHMS, DATASETS, MODELS, POLICIES, Registry
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper.methods import FURTHER_GROUPS, PAPER, order
 from fl_platform.paper.scenarios import COLUMNS
@@ -73,20 +75,20 @@ def show(entries: Listing) -> None:
 def list_algorithms() -> Listing:
     """Each algorithm with its hyper-parameters, by group: the paper's in its own order, then the others by name."""
     entries = []
-    for name, kind in ALGORITHMS.items():
+    for name, kind in described(ALGORITHMS):
         keys = []
-        for field_name, field in walk(kind):
+        for field_name, field in kind.options.items():
             limits = ", ".join(filter(None, (allowed(field), condition(field))))
             text = f"= {default_of(field)}: {field.metadata.get('help', '')}"
             keys.append((f"  algorithm.{field_name}", f"{text} ({limits})" if limits else text))
         costs = f"[{kind.kind}, {kind.downloads}x down, {kind.uploads}x up]"
-        entries.append(Entry(name, f"{summary(kind)} {costs}", tuple(keys), kind.group))
+        entries.append(Entry(name, f"{kind.summary} {costs}", tuple(keys), kind.group))
     return sorted(entries, key=lambda entry: (GROUPS.index(entry.heading), order(entry.name)))
 
 
-def summary(kind: type[object]) -> str:
-    """The first line of a class's docstring."""
-    return (kind.__doc__ or "").strip().splitlines()[0]
+def described(registry: Registry[Any]) -> list[tuple[str, Description]]:
+    """Each name with what is known about it, without importing torch."""
+    return [(name, registry.describe(name)) for name in registry.names()]
 
 
 def list_datasets() -> Listing:
@@ -95,19 +97,19 @@ def list_datasets() -> Listing:
         Entry(
             name, f"{found.description} [{found.num_classes} classes, {found.default_model}, {found.num_rounds} rounds]"
         )
-        for name, found in DATASETS.items()
+        for name, found in described(DATASETS)
     ]
 
 
 def list_models() -> Listing:
     """The built-in models, and how to name one's own."""
-    listed = [Entry(name, found.description) for name, found in MODELS.items()]
+    listed = [Entry(name, found.description) for name, found in described(MODELS)]
     return [*listed, Entry("your.module.Network", "any torch.nn.Module by its dotted path")]
 
 
 def list_policies() -> Listing:
     """The policies of GradMA's memory."""
-    return [Entry(name, kind.description) for name, kind in POLICIES.items()]
+    return [Entry(name, kind.description) for name, kind in described(POLICIES)]
 
 
 def list_presets() -> Listing:

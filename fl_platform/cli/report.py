@@ -11,12 +11,7 @@ from fl_platform.cli.parser import Parser
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError, sentence, visible
 from fl_platform.paper.packaged import packaged
-from fl_platform.reporting import pivot, render
-from fl_platform.reporting.report import ARCHIVE, FILE, OWN_REPORTS, build, list_reports, read_report
-from fl_platform.runs import archive
-from fl_platform.runs.frames import load, select, to_frames
-from fl_platform.runs.sources import read
-from fl_platform.runs.status import RunStatus
+from fl_platform.reporting.files import ARCHIVE, FILE, OWN_REPORTS, list_reports, title_of
 
 _EPILOG = """examples:
   report                                                list the packaged reports and those below ./reports
@@ -59,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--columns", default="", help="free table: configuration keys of the columns")
     parser.add_argument("--value", default="top_accuracy", help="free table: a measure or a key of the summary")
     parser.add_argument("--where", action="append", default=[], help="key=value: only runs with this configuration")
-    parser.add_argument("--format", default="terminal", help=f"free table: {' | '.join(render.FORMATS)}")
+    parser.add_argument("--format", default="terminal", help="free table: terminal | markdown | latex | csv | html")
     return parser
 
 
@@ -71,7 +66,7 @@ def _known_reports() -> dict[str, Path]:
 def _print_reports() -> int:
     known = _known_reports()
     for name in known:
-        print(f"{visible(name):24} {visible(read_report(known, name).title)}")
+        print(f"{visible(name):24} {visible(title_of(known, name))}")
     return 0
 
 
@@ -80,6 +75,9 @@ def _print_pivot(options: argparse.Namespace) -> int:
         raise UserError(f"--rows makes a free table; it does not go with the report {options.name}")
     if not options.source:
         raise UserError("--rows needs --source: the output.dir of runs, an archive, or wandb:entity/project")
+    from fl_platform.reporting import pivot, render
+    from fl_platform.runs.frames import load, select
+
     runs = select(load(options.source), _conditions(options.where))
     table = pivot.pivot_table(runs, _keys("--rows", options.rows), _keys("--columns", options.columns), options.value)
     sys.stdout.write(render.render(table, options.format))
@@ -89,6 +87,12 @@ def _print_pivot(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
+    from fl_platform.reporting.report import build, read_report
+    from fl_platform.runs import archive
+    from fl_platform.runs.frames import select, to_frames
+    from fl_platform.runs.sources import read
+    from fl_platform.runs.status import RunStatus
+
     report = read_report(_known_reports(), options.name)
     if options.archive and report.directory.parent != OWN_REPORTS:
         raise UserError(

@@ -13,7 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fl_platform.config.arguments import RunArguments
 from fl_platform.config.compose import compose
-from fl_platform.config.options import check_value, counts, default_of, walk
+from fl_platform.config.descriptions import Description
+from fl_platform.config.options import check_value, counts, default_of
 from fl_platform.config.plugins import import_plugins
 from fl_platform.config.presets import preset_values
 from fl_platform.config.registry import ALGORITHMS, DATASETS, check_model_name
@@ -79,8 +80,8 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
     ``output.dir``. Raises UserError for names, types and values that are not allowed.
     """
     import_plugins(config.plugins)
-    dataset = DATASETS.get(config.data.name)
-    kind = ALGORITHMS.get(config.algorithm["name"])
+    dataset = DATASETS.describe(config.data.name)
+    kind = ALGORITHMS.describe(config.algorithm["name"])
     resolved = dataclasses.replace(
         config,
         num_rounds=config.num_rounds or dataset.num_rounds,
@@ -121,12 +122,14 @@ def check_faults(config: Config) -> None:
         )
 
 
-def algorithm_values(kind: Any, given: dict[str, Any], preset: str, *, drop_unused: bool = False) -> dict[str, Any]:
+def algorithm_values(
+    kind: Description, given: dict[str, Any], preset: str, *, drop_unused: bool = False
+) -> dict[str, Any]:
     """Return the algorithm's name and all its fields, nested as it declares them: given, of the preset, or default.
 
     Raises UserError for a given field that the algorithm does not have, unless ``drop_unused`` and another has it.
     """
-    options = dict(walk(kind))
+    options = kind.options
     values = {name: default_of(field) for name, field in options.items()} | preset_values(preset, options.items())
     for name, value in leaves({name: value for name, value in given.items() if name != "name"}, options):
         if name in options:
@@ -167,7 +170,7 @@ def typed(name: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
 
 def owners(name: str) -> list[str]:
     """Return the algorithms that have a field of this dotted name."""
-    return [algorithm for algorithm, kind in ALGORITHMS.items() if name in dict(walk(kind))]
+    return [algorithm for algorithm in ALGORITHMS.names() if name in ALGORITHMS.describe(algorithm).options]
 
 
 def unknown_field(algorithm: str, name: str, value: Any, options: Options) -> UserError:
@@ -181,8 +184,8 @@ def unknown_field(algorithm: str, name: str, value: Any, options: Options) -> Us
 
 def all_options(config: Config) -> dict[str, "dataclasses.Field[Any]"]:
     """Return every option of a configuration by dotted key, its algorithm's included."""
-    fields = walk(ALGORITHMS.get(config.algorithm["name"]))
-    return known_keys() | {f"algorithm.{name}": field for name, field in fields}
+    fields = ALGORITHMS.describe(config.algorithm["name"]).options.items()
+    return {**known_keys(), **{f"algorithm.{name}": field for name, field in fields}}
 
 
 def identity(config: Config) -> dict[str, Any]:

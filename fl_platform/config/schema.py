@@ -5,7 +5,10 @@ know. Keys left at ``null`` follow the data set and are filled in by ``resolve``
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from fl_platform.config.options import group, option, walk
@@ -364,9 +367,10 @@ PLACEMENT_FIELDS = ("algorithm.memory_device", "algorithm.memory_shard")
 """The fields of algorithms that do not enter a run id, for readers of runs, which do not import the algorithms."""
 
 
-def known_keys() -> dict[str, "dataclasses.Field[Any]"]:
+@cache
+def known_keys() -> Mapping[str, "dataclasses.Field[Any]"]:
     """Return every option of ``Config`` by dotted key."""
-    return dict(walk(Config))
+    return MappingProxyType(dict(walk(Config)))
 
 
 def shown(value: Any) -> str:

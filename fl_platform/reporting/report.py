@@ -24,20 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-import yaml
-
-from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError, did_you_mean, unknown_name
 from fl_platform.reporting import ablations, canvas, comparison, cost, figures, pivot, render, tables
+from fl_platform.reporting.files import ARCHIVE, FILE, OWN_REPORTS, read_content
 from fl_platform.reporting.generated import renewed
 from fl_platform.reporting.layout import Table
 from fl_platform.runs.frames import Runs, select, with_cases
 from fl_platform.runs.writing import write_atomically
-
-FILE = "report.yaml"
-ARCHIVE = "runs.parquet"
-OWN_REPORTS = Path("reports")
-"""Where a user's reports lie, and where packaged ones are built."""
 
 TABLES: dict[str, Callable[..., Table]] = {
     "statistic": tables.statistic_table,
@@ -92,25 +85,9 @@ class Report:
         return beside if os.path.exists(beside) else os.path.normpath(OWN_REPORTS / self.directory.name / source)
 
 
-def list_reports(root: Path) -> dict[str, Path]:
-    """The reports below ``root`` by name."""
-    return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{FILE}"))}
-
-
 def read_report(known: Mapping[str, Path], name: str) -> Report:
     """The report called ``name`` among ``known`` (name -> directory); raises ``UserError`` if it is not valid."""
-    if name not in known:
-        hint = did_you_mean(name, known) or f"; there is {', '.join(known) or 'none'}"
-        raise UserError(f"report {name} is not known{hint}")
-    path = known[name] / FILE
-    try:
-        text = path.read_text(encoding="utf-8")
-        check_size(text)
-        content = yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no keys; it needs title, and tables or figures")
+    path, content = read_content(known, name)
     return _parse(path, content)
 
 

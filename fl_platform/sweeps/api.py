@@ -4,11 +4,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fl_platform.config.short_forms import assignment, keys_of
 from fl_platform.errors import UserError
-from fl_platform.runs import frames
 from fl_platform.sweeps.check import content_problems, schema_problems
 from fl_platform.sweeps.definition import Sweep, make_sweep, read_sweep
 from fl_platform.sweeps.display import make_display
@@ -16,6 +15,9 @@ from fl_platform.sweeps.launcher import Launcher
 from fl_platform.sweeps.ledger import Ledger
 from fl_platform.sweeps.pools import ExtraLaunchers, InProcessPool, Pool, ProcessPool, cores, visible_gpus
 from fl_platform.sweeps.status import LEFT, Status
+
+if TYPE_CHECKING:
+    from fl_platform.runs import frames
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,10 @@ class SweepResult:
         """Whether it ended with trials left; the same call continues it."""
         return self.status.counts[LEFT] > 0
 
-    def runs(self) -> frames.Runs:
+    def runs(self) -> "frames.Runs":
         """Return the runs of this sweep as frames; other runs in the same directory are left out."""
+        from fl_platform.runs import frames
+
         found = frames.load(self.output)
         return found.only(found.runs["run_id"].isin(self.run_ids))
 

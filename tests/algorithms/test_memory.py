@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_platform.algorithms.memory import NARROW, SMALLEST_SCALE, GradientMemory, check_size
+from fl_platform.algorithms.memory import NARROW, SMALLEST_SCALE, GradientMemory
+from fl_platform.algorithms.memory_rules import check_size
 from fl_platform.errors import UserError
 from fl_platform.qp import project
 from fl_platform.runs import metrics

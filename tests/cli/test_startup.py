@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from fl_platform.cli import main
+
 HEAVY = ("torch", "torchvision", "lightning", "wandb", "pandas", "numpy", "matplotlib", "ray", "cvxpy")
 
 
@@ -34,6 +36,30 @@ def test_an_unknown_command_fails_light_and_in_one_sentence() -> None:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "did you mean 'doctor'?" in done.stderr
+
+
+READING = (
+    ["list", "algorithms"],
+    ["list", "datasets"],
+    ["list", "models"],
+    ["list", "policies"],
+    ["config", "data.name=mnist", "algorithm.name=gradma", "preset=released"],
+    ["sweep", "check", "sweeps/variants_mnist.yaml"],
+    ["report"],
+)
+
+
+def test_what_only_reads_a_configuration_imports_no_torch() -> None:
+    main(["list", "policies"])  # writes the catalogue where a source has changed
+    calls = "; ".join(f"assert main({arguments!r}) == 0" for arguments in READING)
+    assert heavy_after(f"from fl_platform.cli import main; {calls}") & {"torch", "lightning", "wandb"} == set()
+
+
+@pytest.mark.parametrize("arguments", [["list", "algorithms"], ["config"], ["report"], ["report", "--help"]])
+def test_listings_need_no_numbers_either(arguments: list[str]) -> None:
+    main(["list", "policies"])
+    code = f"from fl_platform.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass"
+    assert heavy_after(code) == set()
 
 
 def test_one_thread_in_tests_and_their_children() -> None:
