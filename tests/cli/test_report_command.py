@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from fl_platform.cli import main
-from fl_platform.reporting import files, report
+from fl_platform.reporting import files as report_files
+from fl_platform.reporting import report
 from tests.synthetic_logs import make_log, write_wandb_file
 
 SPEC = """
@@ -140,7 +141,7 @@ def test_bad_words_get_one_sentence(
 def test_bad_reports_are_named(place: Path, text: str, message: str) -> None:
     spec(place, text)
     with pytest.raises(report.UserError) as caught:
-        report.read_report(files.list_reports(place / "reports"), "all")
+        report.read_report(report_files.list_reports(place / "reports"), "all")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
