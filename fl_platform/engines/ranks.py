@@ -1,5 +1,6 @@
 """Processes that share a federation: each trains its part of the cohort, all hold the same server."""
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,10 +82,16 @@ class Ranks:
 
     @staticmethod
     def leave() -> None:
-        """End the process group once every rank is here: its threads abort a process that exits before them."""
+        """End the process group, and its threads, once every rank is here.
+
+        Gloo's threads release the tensors of their last work on their own. One that does so while the interpreter
+        is being finalised aborts the process, after its result was saved. They are joined when the last reference to
+        the group is gone, and the wrapper of an earlier Trainer, which is part of a reference cycle, may hold one.
+        """
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
             torch.distributed.destroy_process_group()
+            gc.collect()
 
     @property
     def reduce(self) -> Callable[[Tensor], Tensor] | None:
