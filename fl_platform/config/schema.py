@@ -347,7 +347,7 @@ class Config:
     )
     engine: str = option(
         "auto",
-        "how a cohort is computed; auto is the faster for (device, model)",
+        "how a cohort is computed; auto: loop on a CPU, elsewhere the faster in a timed trial, kept in the user cache",
         choices=("auto", "loop", "stacked"),
         identity=False,
     )

@@ -1,4 +1,7 @@
-"""The two engines, and which one is faster where."""
+"""The two engines, and which one is used."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -8,16 +11,35 @@ from fl_platform.engines.training import Objective
 
 ENGINES: dict[str, type[Objective]] = {"loop": SingleObjective, "stacked": StackedObjective}
 
-FASTER = {"cpu": "loop", "cuda": "stacked"}
-"""By device, for every model of the platform.
-
-On a CPU, ``python -m benchmarks.compare_engines`` (one thread, local training only) gave stacked / loop = 1.13 for mlp,
-3.06 for lenet5, 1.91 for resnet20 and 1.11 for vgg11: one worker's parameters fit the cache and ten do not. On a GPU,
-where nothing has been measured yet, many small kernels are expected to lose to few large ones. It is a fixed choice and
-not a race at start-up: the same command must give the same bits.
-"""
+ON_CPU = "loop"
+"""For every model of the platform: ``python -m benchmarks.compare_engines`` (one thread, local training only) gave
+stacked / loop = 1.13 for mlp, 3.06 for lenet5, 1.91 for resnet20 and 1.11 for vgg11: one worker's parameters fit the
+cache and ten do not. It is a fixed choice, so that the same command gives the same bits on every CPU run."""
 
 
-def choose_engine(asked: str, device: torch.device) -> str:
-    """The engine asked for; for ``auto`` the one that is faster on the device."""
-    return FASTER.get(device.type, "stacked") if asked == "auto" else asked
+@dataclass(frozen=True)
+class Choice:
+    """The engine of a run, and where it was chosen by a trial the seconds that each took."""
+
+    engine: str
+    device: str  # type of the device it was chosen for
+    seconds: dict[str, float] | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What a user is told about a trial."""
+        taken = ", ".join(f"{name} {1000 * value:.1f} ms" for name, value in (self.seconds or {}).items())
+        return f"engine={self.engine} on {self.device}, by a timed trial of both ({taken}); engine= decides otherwise"
+
+
+def choose_engine(asked: str, device: torch.device, trial: Callable[[], dict[str, float]]) -> Choice:
+    """The engine asked for; for ``auto`` the loop on a CPU, elsewhere the one that is faster in a trial.
+
+    ``trial`` returns the seconds of each engine on the device; it is called only where it decides.
+    """
+    if asked != "auto":
+        return Choice(asked, device.type)
+    if device.type == "cpu":
+        return Choice(ON_CPU, device.type)
+    seconds = trial()
+    return Choice(min(seconds, key=lambda name: seconds[name]), device.type, seconds)

@@ -31,7 +31,7 @@ from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoi
 from fl_platform.federation.export import export
 from fl_platform.federation.history import History
 from fl_platform.federation.module import FederatedModule
-from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
+from fl_platform.federation.progress import EngineNote, GracefulStop, RoundProgress, RowFile
 from fl_platform.federation.result import Result
 from fl_platform.federation.user_code import explain
 from fl_platform.runs import metrics
@@ -110,7 +110,11 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
                 held.enter_context(at_work(attempt))
             files.write_description(about)
             others = open_others(spec, attempt)
-            callbacks += [RowFile(rounds_file(attempt)), *([EarlierRounds(logger)] if logger else [])]
+            callbacks += [
+                RowFile(rounds_file(attempt)),
+                EngineNote(files),
+                *([EarlierRounds(logger)] if logger else []),
+            ]
             if logger is not None and with_default(config.tracking.media, config.tracking.mode == "online"):
                 callbacks.append(Media(logger))
             callbacks += [EarlierRoundsElsewhere(others)] if others else []

@@ -24,13 +24,14 @@ from fl_platform.data.image_set import ImageSet
 from fl_platform.data.images import Images
 from fl_platform.data.partition import Partition
 from fl_platform.data.streams import BatchStreams
-from fl_platform.engines.choice import ENGINES, choose_engine
+from fl_platform.engines.choice import ENGINES, Choice
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.evaluation import Scores, evaluate
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalSGD, LocalTraining
 from fl_platform.errors import UserError
 from fl_platform.federation.compression import error_memory
+from fl_platform.federation.engine_choice import engine_of
 from fl_platform.federation.history import History
 from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
@@ -132,19 +133,26 @@ class FederatedModule(L.LightningModule):
         if self.config.buffers == "local":
             keeps[RUNNING_STATISTICS] = Start.GLOBAL_BUFFERS
         self.states = WorkerStates(keeps, torch.device(self.config.state.device or device))
-        engine = choose_engine(self.config.engine, device)
-        is_loop = engine == "loop" and device.type == "cpu"
-        # Where workers are trained one by one, threads train some side by side and kernels have one each.
-        torch.set_num_threads(1 if is_loop else self.config.threads)
-        self.threads = TrainingPool(
-            [self._local_training(engine, index) for index in range(self.config.threads if is_loop else 1)]
-        )
         # Lightning moves the module after this
         initial = Model(
             *(
                 v.to(device, self.global_params.dtype)
                 for v in (self.network.initial_params, self.network.initial_buffers)
             )
+        )
+        choice = engine_of(
+            *(self.config, self.network, self.train_images, self.streams, initial, self.ranks), shape=self.dataset.shape
+        )
+        self._use_engine(choice, initial)
+
+    def _use_engine(self, choice: Choice, initial: Model) -> None:
+        """Make what trains cohorts with an engine from ``initial`` on."""
+        self.engine_choice, engine = choice, choice.engine
+        is_loop = engine == "loop" and initial.params.device.type == "cpu"
+        # Where workers are trained one by one, threads train some side by side and kernels have one each.
+        torch.set_num_threads(1 if is_loop else self.config.threads)
+        self.threads = TrainingPool(
+            [self._local_training(engine, index) for index in range(self.config.threads if is_loop else 1)]
         )
         self.server = Server(
             config=self.config,
@@ -284,6 +292,7 @@ class FederatedModule(L.LightningModule):
             "scoreboard": json.dumps(vars(self.scoreboard)),
             **self.history.state(),
             "format": formats.CHECKPOINT,
+            "engine": {"engine": self.engine_choice.engine, "device": self.engine_choice.device},
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -301,6 +310,7 @@ class FederatedModule(L.LightningModule):
             self.streams.load_state_dict(saved["streams"])
             self.states.load_state_dict(saved["states"])
             self.restore_figures(saved, Path(self.trainer.ckpt_path or "").parent)
+            self._go_on_with(saved.get("engine"))
             if self.trainer.state.fn is not TrainerFn.FITTING:  # Lightning restores callbacks for training only
                 restore_algorithm(self.algorithm, self.federation(self.device), checkpoint)
         except (KeyError, TypeError, IndexError, AttributeError, json.JSONDecodeError) as error:
@@ -308,6 +318,12 @@ class FederatedModule(L.LightningModule):
                 f"the checkpoint does not hold what this version saves ({type(error).__name__}: {error}); "
                 "leave out --continue or --resume to start again"
             ) from None
+
+    def _go_on_with(self, saved: dict[str, str] | None) -> None:
+        """Use the engine that an open ``engine=auto`` had before, so that the rounds to come have the same bits."""
+        now = self.engine_choice
+        if saved and self.config.engine == "auto" and saved["device"] == now.device and saved["engine"] != now.engine:
+            self._use_engine(Choice(saved["engine"], saved["device"]), self.server.initial)
 
     def restore_figures(self, saved: dict[str, Any], beside: Path) -> None:
         """Take over the rounds so far from what ``on_save_checkpoint`` put under ``federated``.

@@ -109,6 +109,12 @@ class RunDirectory:
         """Raise FormatError where a newer version wrote the directory."""
         formats.check_format(str(self.path), read_json(self.description_file).get(_FORMAT, 1), formats.DIRECTORY)
 
+    def add_provenance(self, found: dict[str, Any]) -> None:
+        """Add to `run.json` what is known only once a run is set up, such as its engine."""
+        values = read_json(self.description_file)
+        values[PROVENANCE] = {**values.get(PROVENANCE, {}), **found}
+        write_atomically(self.description_file, json_text(values, indent=1) + "\n")
+
     def description(self) -> dict[str, Any]:
         """What `run.json` says: fields of a record, and under ``run`` the provenance; empty where there is none."""
         loaded = read_json(self.description_file)

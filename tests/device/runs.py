@@ -1,5 +1,6 @@
 """Federations on the simulated device, or on the CPU, and what each part of a round asks of the device."""
 
+from itertools import pairwise
 from typing import Any
 
 import lightning as L
@@ -66,25 +67,38 @@ class Phases(L.Callback):
     """Counts the workers' part, the server's part and the evaluation of the rounds from the second on.
 
     The workers' part ends when ``finish_local`` of the last stack of workers returns. In the first round constants are
-    made that stay on the device.
+    made that stay on the device. ``steps`` has the (kernels, reads, copies) of the workers' part whenever a local step
+    asks for its direction.
     """
 
     def __init__(self) -> None:
         self.workers, self.server, self.evaluation = Counts(), Counts(), Counts()
+        self.steps: list[tuple[int, int, int]] = []
         self._current: Any = None
 
     def watch(self, algorithm: Any) -> Any:
-        """The algorithm, which reports here when its workers have finished."""
-        finish_local = algorithm.finish_local
+        """The algorithm, which reports here when a step asks for its direction and when its workers have finished."""
+        finish_local, local_direction = algorithm.finish_local, algorithm.local_direction
 
-        def watched(run: Any) -> Any:
+        def finished(run: Any) -> Any:
             found = finish_local(run)
             if self._current is not None:
                 self._count_into(self.server)
             return found
 
-        algorithm.finish_local = watched
+        def stepped(step: Any) -> Any:
+            if self._current is not None:
+                self.steps.append(self.workers.totals)
+            return local_direction(step)
+
+        algorithm.finish_local, algorithm.local_direction = finished, stepped
         return algorithm
+
+    def per_step(self, first: int) -> tuple[int, int, int]:
+        """The most kernels, reads and copies from one step's direction to the next, from step ``first`` on."""
+        pairs = list(pairwise(self.steps[first:]))
+        kernels, reads, copies = (max(after[i] - before[i] for before, after in pairs) for i in range(3))
+        return kernels, reads, copies
 
     def _count_into(self, counts: Counts | None) -> None:
         if self._current is not None:

@@ -63,7 +63,7 @@ def test_a_checkpoint_holds_tensors_and_plain_values_only(directory):
     loaded = torch.load(newest, weights_only=True)
     assert loaded["epoch"] == 4
     assert loaded["federated"].keys() == {
-        *("config", "pool", "streams", "states", "scoreboard", "history", "history_files", "format")
+        *("config", "pool", "streams", "states", "scoreboard", "history", "history_files", "format", "engine")
     }
 
 

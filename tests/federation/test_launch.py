@@ -1,6 +1,7 @@
 """A run builds each of its parts once, and refuses what it can before it opens anything."""
 
 import functools
+import json
 
 import lightning as L
 import pytest
@@ -39,6 +40,8 @@ def test_trainer_algorithm_and_logger_are_built_once_per_run(counted, tmp_path, 
     arguments = [*SMALL, "algorithm.memory_size=4", f"output.dir={tmp_path}", "trainer.enable_progress_bar=false"]
     assert main(["run", *arguments]) == 0
     assert counted == {L.Trainer: 1, GradMA: 1, WandbLogger: 1}
+    [described] = tmp_path.glob("*/run.json")
+    assert json.loads(described.read_text())["run"]["engine"] == "loop"
 
 
 def test_what_lightning_refuses_is_refused_before_data_is_read_or_anything_is_opened(counted, tmp_path, monkeypatch):
