@@ -31,7 +31,7 @@ from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoi
 from fl_platform.federation.export import export
 from fl_platform.federation.history import History
 from fl_platform.federation.module import FederatedModule
-from fl_platform.federation.progress import EngineNote, GracefulStop, RoundProgress, RowFile
+from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.federation.result import Result
 from fl_platform.federation.user_code import explain
 from fl_platform.runs import metrics
@@ -40,7 +40,15 @@ from fl_platform.runs.liveness import at_work, cause_of
 from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import writing
 from fl_platform.tracking.identity import describe
-from fl_platform.tracking.logger import EarlierRounds, Tracked, close_logger, log_model, open_logger, with_default
+from fl_platform.tracking.logger import (
+    EarlierRounds,
+    EngineNote,
+    Tracked,
+    close_logger,
+    log_model,
+    open_logger,
+    with_default,
+)
 from fl_platform.tracking.loggers import EarlierRoundsElsewhere, check_packages, open_others
 from fl_platform.tracking.media import Media
 
@@ -112,7 +120,7 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
             others = open_others(spec, attempt)
             callbacks += [
                 RowFile(rounds_file(attempt)),
-                EngineNote(files),
+                EngineNote(files, logger),
                 *([EarlierRounds(logger)] if logger else []),
             ]
             if logger is not None and with_default(config.tracking.media, config.tracking.mode == "online"):

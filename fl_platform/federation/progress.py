@@ -13,7 +13,7 @@ import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 from tqdm.auto import tqdm
 
-from fl_platform.runs.directory import RunDirectory, json_text
+from fl_platform.runs.directory import json_text
 from fl_platform.runs.writing import write_atomically
 
 SECONDS_BETWEEN_LINES = 10
@@ -126,16 +126,6 @@ class GracefulStop(L.Callback):
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous.clear()
-
-
-class EngineNote(L.Callback):
-    """Adds the engine of the run to `run.json`, once it is chosen or taken from a checkpoint."""
-
-    def __init__(self, files: RunDirectory) -> None:
-        self.files = files
-
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.files.add_provenance({"engine": pl_module.engine_choice.engine})  # type: ignore[union-attr]
 
 
 class RowFile(L.Callback):

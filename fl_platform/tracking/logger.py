@@ -17,7 +17,8 @@ from wandb.sdk.mailbox.mailbox_handle import ServerResponseError
 from fl_platform.config.resolve import RunSpec
 from fl_platform.errors import UserError
 from fl_platform.runs import metrics, wandb_logs
-from fl_platform.runs.record import RunRecord, one_row_per_round
+from fl_platform.runs.directory import RunDirectory
+from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
 from fl_platform.runs.status import RunStatus
 
 OFFLINE = "offline-run-"
@@ -143,6 +144,20 @@ class EarlierRounds(L.Callback):
         for row in pl_module.history:  # type: ignore[union-attr]
             if row[metrics.ROUND] > known:
                 self._run.log(row)
+
+
+class EngineNote(L.Callback):
+    """Adds the engine to what a run records about itself, once it is chosen or taken from a checkpoint."""
+
+    def __init__(self, files: RunDirectory, logger: WandbLogger | None) -> None:
+        self._files, self._run = files, None if logger is None else logger.experiment
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        found = {"engine": pl_module.engine_choice.engine}  # type: ignore[union-attr]
+        self._files.add_provenance(found)
+        if self._run is not None:
+            known = dict(self._run.config.get(PROVENANCE, {}))
+            self._run.config.update({PROVENANCE: known | found}, allow_val_change=True)
 
 
 @dataclass(frozen=True)
