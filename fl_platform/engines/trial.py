@@ -65,7 +65,9 @@ def train_some(training: LocalTraining, params: Vector, buffers: Vector, workers
     work = LocalWork(
         round=0,
         workers=workers,
-        plan=BatchPlan(np.ascontiguousarray(indices), np.full((STEPS, len(workers)), count)),
+        plan=BatchPlan(
+            np.ascontiguousarray(indices), np.full((STEPS, len(workers)), count), np.full(len(workers), STEPS)
+        ),
         local_lr=0.0,
         global_params=params,
         global_buffers=buffers,

@@ -65,6 +65,16 @@ def engine_of(
     return first
 
 
+def engine_to_go_on_with(saved: dict[str, str] | None, asked: str, now: Choice) -> Choice | None:
+    """Return the engine of a checkpoint if an open ``engine=auto`` has now chosen another on the same type of device.
+
+    With it the rounds to come have the bits of an uninterrupted run. ``saved`` is None for checkpoints without one.
+    """
+    if saved and asked == "auto" and saved["device"] == now.device and saved["engine"] != now.engine:
+        return Choice(saved["engine"], saved["device"])
+    return None
+
+
 def circumstances(config: Config, shape: Sequence[int], device: torch.device, workers: int) -> dict[str, Any]:
     """What the result of a trial depends on."""
     return {

@@ -31,7 +31,7 @@ from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalSGD, LocalTraining
 from fl_platform.errors import UserError
 from fl_platform.federation.compression import error_memory
-from fl_platform.federation.engine_choice import engine_of
+from fl_platform.federation.engine_choice import engine_of, engine_to_go_on_with
 from fl_platform.federation.history import History
 from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
@@ -133,13 +133,10 @@ class FederatedModule(L.LightningModule):
         if self.config.buffers == "local":
             keeps[RUNNING_STATISTICS] = Start.GLOBAL_BUFFERS
         self.states = WorkerStates(keeps, torch.device(self.config.state.device or device))
-        # Lightning moves the module after this
+        first = (self.network.initial_params, self.network.initial_buffers)
         initial = Model(
-            *(
-                v.to(device, self.global_params.dtype)
-                for v in (self.network.initial_params, self.network.initial_buffers)
-            )
-        )
+            *(v.to(device, self.global_params.dtype) for v in first)
+        )  # Lightning moves the module after this
         choice = engine_of(
             *(self.config, self.network, self.train_images, self.streams, initial, self.ranks), shape=self.dataset.shape
         )
@@ -310,7 +307,8 @@ class FederatedModule(L.LightningModule):
             self.streams.load_state_dict(saved["streams"])
             self.states.load_state_dict(saved["states"])
             self.restore_figures(saved, Path(self.trainer.ckpt_path or "").parent)
-            self._go_on_with(saved.get("engine"))
+            if choice := engine_to_go_on_with(saved.get("engine"), self.config.engine, self.engine_choice):
+                self._use_engine(choice, self.server.initial)
             if self.trainer.state.fn is not TrainerFn.FITTING:  # Lightning restores callbacks for training only
                 restore_algorithm(self.algorithm, self.federation(self.device), checkpoint)
         except (KeyError, TypeError, IndexError, AttributeError, json.JSONDecodeError) as error:
@@ -318,12 +316,6 @@ class FederatedModule(L.LightningModule):
                 f"the checkpoint does not hold what this version saves ({type(error).__name__}: {error}); "
                 "leave out --continue or --resume to start again"
             ) from None
-
-    def _go_on_with(self, saved: dict[str, str] | None) -> None:
-        """Use the engine that an open ``engine=auto`` had before, so that the rounds to come have the same bits."""
-        now = self.engine_choice
-        if saved and self.config.engine == "auto" and saved["device"] == now.device and saved["engine"] != now.engine:
-            self._use_engine(Choice(saved["engine"], saved["device"]), self.server.initial)
 
     def restore_figures(self, saved: dict[str, Any], beside: Path) -> None:
         """Take over the rounds so far from what ``on_save_checkpoint`` put under ``federated``.
