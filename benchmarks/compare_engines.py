@@ -14,9 +14,9 @@ import torch
 from fl_platform import models
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
-from fl_platform.data.datasets import Dataset
-from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import make_partition
+from fl_platform.data.samples import Samples
+from fl_platform.data.sets.base import Dataset
 from fl_platform.federation.build import make_algorithm
 from fl_platform.federation.launch import attach, make_trainer, quieten_lightning
 from fl_platform.federation.module import FederatedModule
@@ -31,9 +31,9 @@ CASES = {
 }
 
 
-def noise_images(count: int, shape: tuple[int, int, int], classes: int) -> ImageSet:
+def noise_images(count: int, shape: tuple[int, int, int], classes: int) -> Samples:
     rng = generator(0, "compare", count)
-    return ImageSet.from_arrays(rng.integers(0, 256, (count, *shape)).astype(np.uint8), rng.integers(0, classes, count))
+    return Samples.from_arrays(rng.integers(0, 256, (count, *shape)).astype(np.uint8), rng.integers(0, classes, count))
 
 
 def seconds_a_round(model: str, engine: str, rounds: int) -> float:
@@ -46,7 +46,8 @@ def seconds_a_round(model: str, engine: str, rounds: int) -> float:
     )
     config = spec.config
     scale = (0.5,) * shape[0]
-    dataset = Dataset("noise", "noise", classes, shape, scale, scale, load=lambda folder: (train, test))
+    fields = {"name": "noise", "num_classes": classes, "shape": shape, "mean": scale, "std": scale}
+    dataset = type("Noise", (Dataset,), fields)()
     train, test = noise_images(10_000, shape, classes), noise_images(10, shape, classes)
     network = Network(models.build(model, shape, classes, width=config.model.width))
     partition = make_partition(

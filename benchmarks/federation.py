@@ -68,8 +68,8 @@ class Stopwatch(L.Callback):
         wrap(module.streams, "draw", "batch planning", lambda plan: self.samples.append(count(plan)))
         wrap(module, "evaluate", "evaluation")
         if module.threads.size == 1:
-            wrap(module.train_images, "batch", "batch gathering")
-            wrap(module.train_images, "labels", "batch gathering")
+            wrap(module.train_samples, "batch", "batch gathering")
+            wrap(module.train_samples, "labels", "batch gathering")
             wrap(module.threads, "train", "local steps")
             wrap(gradma, "project_stack", "worker QP")
         else:  # the meter follows one thread
@@ -126,7 +126,7 @@ class Finished:
     def flop(self) -> float:
         """Of a mean round: local steps on real samples, and one evaluation."""
         train, evaluate = flop_per_sample(self.module)
-        return train * float(np.mean(self.watch.samples)) + evaluate * len(self.module.test_images)
+        return train * float(np.mean(self.watch.samples)) + evaluate * len(self.module.test_samples)
 
     def bound(self) -> Seconds:
         rate = self.rate()
@@ -137,7 +137,7 @@ class Finished:
 def flop_per_sample(module: FederatedModule) -> tuple[float, float]:
     """Of a training step's forward and backward pass, and of a forward pass, counted by PyTorch."""
     size = 8
-    network, x = module.network, module.test_images.whole()[:size]
+    network, x = module.network, module.test_samples.whole()[:size]
     weights = [view.detach().requires_grad_() for view in network.parameters.views(module.global_params)]
     with FlopCounterMode(display=False) as training:
         key = torch.zeros((), dtype=torch.int64)

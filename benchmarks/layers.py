@@ -70,11 +70,11 @@ def training_time(layer: nn.Module, shape: torch.Size, size: int, repeats: int, 
 def layer_bound(module: FederatedModule, samples: float, repeats: int) -> Seconds:
     """Of a round: training on ``samples`` in batches, and one evaluation."""
     network = module.network.export(module.global_params, module.global_buffers)
-    shapes = input_shapes(network.eval(), module.test_images.whole()[:2])
+    shapes = input_shapes(network.eval(), module.test_samples.whole()[:2])
     steps, size = samples / module.config.batch_size, module.config.batch_size
-    chunk = min(batch_of(module.test_images.whole()), len(module.test_images))
+    chunk = min(batch_of(module.test_samples.whole()), len(module.test_samples))
     times = []
     for index, (layer, shape) in enumerate(shapes):
         times.append(training_time(layer, shape, size, repeats * 5, index == 0) * steps)
-        times.append(forward_time(layer, shape, chunk, repeats) * (len(module.test_images) / chunk))
+        times.append(forward_time(layer, shape, chunk, repeats) * (len(module.test_samples) / chunk))
     return total(times)

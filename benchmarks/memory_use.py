@@ -63,7 +63,7 @@ def data_bytes(args: list[str]) -> int:
     """Raw bytes of all images, and the evaluated ones in float32."""
     name = next(word.removeprefix("data.name=") for word in args if word.startswith("data.name="))
     train, test = datasets.load(name)
-    return train.images.numel() + 5 * test.images.numel()
+    return train.features.numel() + 5 * test.features.numel()
 
 
 def measured(name: str, rounds: int, data: int) -> tuple[float, str]:

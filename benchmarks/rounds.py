@@ -87,7 +87,7 @@ def omega(quick: bool) -> list[Entry]:
 def evaluation(quick: bool) -> list[Entry]:
     """One evaluation with loss and per-class figures, against a bare forward pass of the same module and images."""
     module = w1(quick).module
-    images = module.test_images.whole()
+    images = module.test_samples.whole()
     chunks = torch.split(images, batch_of(images))
     bare = exported(module)
 

@@ -3,12 +3,13 @@
 python -m fl_platform run plugins=[benchmarks.synthetic] data.name=random_mnist
 """
 
+from pathlib import Path
+
 import numpy as np
 from torch import Tensor, nn
 
-from fl_platform.data import datasets
-from fl_platform.data.datasets import Dataset
-from fl_platform.data.image_set import ImageSet
+from fl_platform.data.samples import Samples
+from fl_platform.data.sets.base import Dataset
 from fl_platform.seeding import generator
 
 PLUGIN = "plugins=[benchmarks.synthetic]"
@@ -32,28 +33,55 @@ def width_for(dimension: int) -> int:
     return max(1, round((dimension - 10) / 27))
 
 
-def random_images(name: str, train: int, test: int, shape: tuple[int, int, int]) -> Dataset:
-    def part(stream: str, count: int) -> ImageSet:
-        rng = generator(0, "bench", name, stream)
-        return ImageSet.from_arrays(rng.integers(0, 256, (count, *shape), np.uint8), rng.integers(0, 10, count))
+class RandomImages(Dataset):
+    """Random images, for benchmarks."""
 
-    return Dataset(
-        name=name,
-        description=f"{train:,} and {test:,} random images of shape {shape}, for benchmarks",
-        num_classes=10,
-        shape=shape,
-        mean=(0.5,) * shape[0],
-        std=(0.29,) * shape[0],
-        load=lambda folder: (part("train", train), part("test", test)),
-    )
+    num_classes = 10
+    mean = (0.5,)
+    std = (0.29,)
+    counts: tuple[int, int]
+    """Training and test images."""
+
+    def load(self, folder: Path) -> tuple[Samples, Samples]:
+        train, test = self.counts
+        return self._part("train", train), self._part("test", test)
+
+    def _part(self, stream: str, count: int) -> Samples:
+        rng = generator(0, "bench", self.name, stream)
+        images = rng.integers(0, 256, (count, *self.shape), np.uint8)
+        return Samples.from_arrays(images, rng.integers(0, 10, count))
 
 
-for _dataset in (
-    random_images("random_mnist", 60_000, 10_000, (1, 28, 28)),
-    random_images("random_cifar10", 50_000, 10_000, (3, 32, 32)),
-    random_images("random_cifar10_small", 5_000, 1_000, (3, 32, 32)),
-    random_images("random_million", MILLION_SAMPLES, 1_000, (1, 4, 4)),
-    random_images("random_small", 20_000, 1_000, (1, 4, 4)),
-):
-    if _dataset.name not in datasets.names():
-        datasets.register(_dataset)
+class RandomMnist(RandomImages, name="random_mnist"):
+    """60,000 and 10,000 random images of MNIST's shape, for benchmarks."""
+
+    shape = (1, 28, 28)
+    counts = (60_000, 10_000)
+
+
+class RandomCifar10(RandomImages, name="random_cifar10"):
+    """50,000 and 10,000 random images of CIFAR-10's shape, for benchmarks."""
+
+    shape = (3, 32, 32)
+    counts = (50_000, 10_000)
+
+
+class RandomCifar10Small(RandomImages, name="random_cifar10_small"):
+    """5,000 and 1,000 random images of CIFAR-10's shape, for benchmarks."""
+
+    shape = (3, 32, 32)
+    counts = (5_000, 1_000)
+
+
+class RandomMillion(RandomImages, name="random_million"):
+    """Two million and 1,000 random images of 4x4 pixels, for benchmarks."""
+
+    shape = (1, 4, 4)
+    counts = (MILLION_SAMPLES, 1_000)
+
+
+class RandomSmall(RandomImages, name="random_small"):
+    """20,000 and 1,000 random images of 4x4 pixels, for benchmarks."""
+
+    shape = (1, 4, 4)
+    counts = (20_000, 1_000)

@@ -1,7 +1,7 @@
 """Reproducible federated-learning experiments on PyTorch Lightning and Weights & Biases.
 
 ``run``, ``sweep``, ``load_runs``, ``table`` and ``curves`` are the platform from Python (docs/python.md). What an
-algorithm of your own needs can be imported from here, too: ``from fl_platform import Algorithm, LocalStep, option``.
+algorithm or data set of your own needs can be imported from here, too: ``from fl_platform import Algorithm, option``.
 Each name is imported when it is first used, so that ``import fl_platform`` alone stays fast.
 """
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         zeros,
     )
     from fl_platform.config.options import group, option
+    from fl_platform.data.samples import Samples
+    from fl_platform.data.sets.base import Dataset
     from fl_platform.errors import UserError
     from fl_platform.federation.api import run
     from fl_platform.federation.module import FederatedModule
@@ -39,6 +41,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Algorithm",
+    "Dataset",
     "FederatedModule",
     "Federation",
     "LocalBatch",
@@ -47,6 +50,7 @@ __all__ = [
     "LocalStep",
     "Result",
     "Runs",
+    "Samples",
     "Stack",
     "Start",
     "SweepResult",
@@ -82,6 +86,8 @@ _HOMES = {
         "algorithms.base",
     ),
     **dict.fromkeys(("Stack", "Vector"), "models.flat"),
+    "Dataset": "data.sets.base",
+    "Samples": "data.samples",
     "UserError": "errors",
     **dict.fromkeys(("group", "option"), "config.options"),
     "run": "federation.api",

@@ -14,9 +14,9 @@ from fl_platform.config.options import walk
 from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.resolve import resolve
 from fl_platform.config.schema import Config
-from fl_platform.data.datasets import Dataset
-from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
+from fl_platform.data.samples import Samples
+from fl_platform.data.sets.base import Dataset
 from fl_platform.federation.build import make_algorithm, make_network
 from fl_platform.federation.checkpoints import AtomicCheckpointIO, RoundCheckpoint
 from fl_platform.federation.module import FederatedModule
@@ -41,18 +41,20 @@ class Finished:
         return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in self.module.history]
 
 
-def images(count: int, shape: tuple[int, int, int], classes: int, stream: str) -> ImageSet:
+def images(count: int, shape: tuple[int, int, int], classes: int, stream: str) -> Samples:
     rng = generator(7, stream)
     labels = rng.integers(0, classes, count)
     pixels = rng.integers(0, 200, (count, *shape)) + 5 * labels[:, None, None, None]
-    return ImageSet.from_arrays(pixels.astype(np.uint8), labels)
+    return Samples.from_arrays(pixels.astype(np.uint8), labels)
 
 
 def synthetic_dataset(shape: tuple[int, int, int] = (1, 4, 4), classes: int = 3) -> Dataset:
-    ones = (0.5,) * shape[0]
-    return Dataset(
-        name="synthetic", description="noise", num_classes=classes, shape=shape, mean=ones, std=ones, load=None
-    )  # type: ignore[arg-type]
+    return described(Dataset, name="synthetic", num_classes=classes, shape=shape, mean=(0.5,), std=(0.5,))
+
+
+def described(kind: type[Dataset], **fields: Any) -> Dataset:
+    """A data set like another with other fields, not registered."""
+    return type(kind.__name__, (kind,), fields)()
 
 
 def make_config(*args: str, workers: int = len(SIZES)) -> Config:

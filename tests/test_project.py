@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "sweeps": {"config", "errors", "federation", "paper", "runs"},
     "dashboard": {"config", "data", "errors", "reporting", "runs", "sweeps"},
     "__init__": {
-        *("_torchvision", "algorithms", "config", "errors", "federation"),
+        *("_torchvision", "algorithms", "config", "data", "errors", "federation"),
         *("models", "reporting", "runs", "sweeps"),
     },
     "cli": {

@@ -272,8 +272,10 @@ class Algorithm(Rules, L.Callback):
         ALGORITHMS.add(name, cls)
         cls.name, cls.label = name, label or name
 
-    def adapt_network(self, network: nn.Module, shape: tuple[int, int, int], num_classes: int) -> None:
-        """Change the freshly initialised network in place, for images of ``shape``; random numbers come from its seed.
+    def adapt_network(self, network: nn.Module, example: Tensor, num_classes: int) -> None:
+        """Change the freshly initialised network in place; ``example`` is two of its inputs, zeros.
+
+        Random numbers come from its seed.
 
         Raises ValueError("cannot be ...") where that is impossible; the model's name is put in front of it.
         """

@@ -47,10 +47,10 @@ class Moon(Algorithm, name="moon", label="MOON"):
             return {"last_params": Start.INITIAL_PARAMS, "last_buffers": Start.INITIAL_BUFFERS}
         return {"last_params": Start.GLOBAL_PARAMS, "last_buffers": Start.GLOBAL_BUFFERS}
 
-    def adapt_network(self, network: nn.Module, shape: tuple[int, int, int], num_classes: int) -> None:
+    def adapt_network(self, network: nn.Module, example: Tensor, num_classes: int) -> None:
         if self.projection_head:
             try:
-                add_projection_head(network, shape, num_classes, PROJECTION_WIDTH)
+                add_projection_head(network, example, num_classes, PROJECTION_WIDTH)
             except ValueError as error:
                 raise ValueError(
                     f"cannot be given a projection head (algorithm.projection_head=true): {error}"

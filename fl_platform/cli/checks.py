@@ -177,7 +177,7 @@ def data_findings(root: str | None) -> Iterator[Finding]:
     if failure := import_failure("fl_platform.data.datasets"):
         yield Finding("data", BROKEN, failure, REINSTALL)
         return
-    from fl_platform.data import datasets
+    from fl_platform.data import datasets, locations
 
     for name in datasets.names():
         if not datasets.get(name).folders:
@@ -185,7 +185,7 @@ def data_findings(root: str | None) -> Iterator[Finding]:
         elif folder := datasets.find(name, root):
             yield Finding(f"data {name}", OK, str(folder))
         else:
-            looked = ", ".join(map(str, datasets.roots(root)))
+            looked = ", ".join(map(str, locations.roots(root)))
             yield Finding(f"data {name}", MISSING, f"not in {looked}", f"run `{datasets.get_command(name)}`")
 
 

@@ -59,6 +59,8 @@ def list_datasets(root: str | None) -> int:
         else:
             where = f"missing; `{datasets.get_command(name)}`" if dataset.folders else "built in"
         print(f"{name:14} {dataset.description}\n{'':14} {where}")
+        if dataset.licence:
+            print(f"{'':14} licence: {dataset.licence}")
     return 0
 
 

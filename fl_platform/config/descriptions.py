@@ -71,7 +71,7 @@ class Description:
 def to_json(entry: Any, module: str) -> dict[str, Any]:
     """Return the description of a class or object that ``module`` registers; NotPlain where JSON cannot hold it."""
     is_class = isinstance(entry, type)
-    names = [name for name in (dir(entry) if is_class else vars(entry)) if not name.startswith("_")]
+    names = [name for name in dir(entry) if not name.startswith("_")]
     attributes = {name: inspect.getattr_static(entry, name) for name in names}
     return {
         "module": module,

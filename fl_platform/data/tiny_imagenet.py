@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_platform.data.image_set import ImageSet
 from fl_platform.data.readers import DamagedFile, Pair
+from fl_platform.data.samples import Samples
 
 Listing = list[tuple[Path, int]]
 """Image files and their classes."""
@@ -44,7 +44,7 @@ def read_tiny_imagenet(folder: Path, cache: Path) -> Pair:
         arrays = [decode(listing) for listing in listings]
         write_cache(stored, arrays)
     train, validation = (
-        ImageSet.from_arrays(images, np.array([label for _, label in listing]))
+        Samples.from_arrays(images, np.array([label for _, label in listing]))
         for images, listing in zip(arrays, listings, strict=True)
     )
     return train, validation

@@ -1,4 +1,4 @@
-"""Scores of a model on a whole image set, in pieces that fit the cache, side by side on threads, over all ranks."""
+"""Scores of a model on all samples of a set, in pieces that fit the cache, side by side on threads, over all ranks."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fl_platform.data.images import Images
+from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.ranks import Ranks
 from fl_platform.models.flat import Vector
@@ -17,6 +17,8 @@ from fl_platform.models.network import Network, allowing_tf32
 
 PIXELS = 800_000
 """Numbers per forward pass on a CPU: the activations of the paper's networks stay in its cache."""
+NUMBERS_PER_TOKEN = 32
+"""What a token id counts for: an embedding makes so many numbers of it, or a few times more."""
 DEVICE_PIXELS = 1 << 22
 """The same on an accelerator, where launches count and not a cache: a gigabyte of activations of ResNet-20. Not
 measured on one."""
@@ -33,11 +35,14 @@ class Scores:
         return float(self.correct.sum() / self.total.sum())
 
 
-def batch_of(images: Tensor) -> int:
-    """Images per forward pass; the passes are of nearly equal length, so that threads end together."""
-    pixels = PIXELS if images.device.type == "cpu" else DEVICE_PIXELS
-    most = max(50, pixels // math.prod(images.shape[1:]))
-    return math.ceil(len(images) / math.ceil(len(images) / most)) if len(images) else most
+def batch_of(inputs: Tensor) -> int:
+    """Samples per forward pass; the passes are of nearly equal length, so that threads end together."""
+    most_numbers = PIXELS if inputs.device.type == "cpu" else DEVICE_PIXELS
+    numbers = math.prod(inputs.shape[1:])
+    if not inputs.is_floating_point():
+        numbers *= NUMBERS_PER_TOKEN
+    most = max(50, most_numbers // numbers)
+    return math.ceil(len(inputs) / math.ceil(len(inputs) / most)) if len(inputs) else most
 
 
 @torch.no_grad()
@@ -45,14 +50,14 @@ def evaluate(
     network: Network,
     params: Vector,
     buffers: Vector,
-    images: Images,
+    samples: DeviceSamples,
     num_classes: int,
     threads: TrainingPool,
     ranks: Ranks,
 ) -> Scores:
-    """Scores of a model on all images."""
-    share = ranks.share(len(images))
-    pixels, labels = images.whole()[share], images.all_labels[share]
+    """Scores of a model on all samples."""
+    share = ranks.share(len(samples))
+    inputs, labels = samples.whole()[share], samples.all_labels[share]
     weights = network.parameters.views(params)
 
     def forward(chunk: Tensor) -> Tensor:
@@ -60,7 +65,7 @@ def evaluate(
             return network.single(weights, buffers, chunk, Pass(train=False)).logits
 
     with allowing_tf32(network.allows_tf32):
-        logits = torch.cat(threads.map(forward, torch.split(pixels, batch_of(pixels))))
+        logits = torch.cat(threads.map(forward, torch.split(inputs, batch_of(inputs))))
     is_hit = (logits.argmax(1) == labels).double()
     figures = torch.zeros(1 + 2 * num_classes, dtype=torch.float64, device=logits.device)
     figures[0] = F.cross_entropy(logits, labels, reduction="sum")

@@ -27,16 +27,17 @@ class SingleObjective(StackedObjective):
 
     def _gather(self, first: int) -> None:
         """Fetch the batches of the next steps, from number ``first`` on."""
-        images, plan = self._training.images, self._plan
+        samples, plan = self._training.samples, self._plan
         steps = slice(first, first + GATHERED)
         indices = plan.indices[steps, 0, : max(plan.widths[steps])]
-        x = images.batch(indices, plan.keys[steps, 0] if images.are_augmented else None)
-        if x.device.type == "cpu":  # channels last: convolutions and pooling take two thirds of the time or less
+        x = samples.batch(indices, plan.keys[steps, 0] if samples.are_augmented else None)
+        is_of_images = x.dim() == 5
+        if is_of_images and x.device.type == "cpu":  # channels last: convolutions and pooling take two thirds or less
             x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, *x.shape[1:])
         else:
             x = x.unsqueeze(1)
         self._first = first
-        self._batches = list(zip(x.unbind(), images.labels(indices).unsqueeze(1).unbind(), strict=True))
+        self._batches = list(zip(x.unbind(), samples.labels(indices).unsqueeze(1).unbind(), strict=True))
 
     def load(self, step: int) -> None:
         self._step, self._training_passes = step, 0

@@ -38,10 +38,10 @@ class StackedObjective(Objective):
             self._rows, self._state = rows, part_of(self._work.state, slice(rows))
         indices = self._plan.indices[step, :rows, :width]
         self._step, self._training_passes = step, 0
-        self._x = self._training.images.batch(indices, self._keys)
-        self._labels = self._training.images.labels(indices)
+        self._x = self._training.samples.batch(indices, self._keys)
+        self._labels = self._training.samples.labels(indices)
         self._mask = self._plan.mask[step, :rows, :width] if self._plan.is_padded[step] else None
-        self._row_weights = self._plan.row_weights(self._x.dtype)[step, :rows, :width]
+        self._row_weights = self._plan.row_weights(self._work.global_params.dtype)[step, :rows, :width]
 
     def _count(self, steps: slice) -> None:
         """Note a gradient of every worker that has a batch in these steps."""

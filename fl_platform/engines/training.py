@@ -21,7 +21,7 @@ from fl_platform.algorithms.base import (
     has_default,
     per_worker,
 )
-from fl_platform.data.images import Images
+from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.engines.records import Records
 from fl_platform.engines.transfer import to_device
@@ -99,16 +99,16 @@ class LocalTraining:
         objective: type[Objective],
         network: Network,
         algorithm: Algorithm,
-        images: Images,
+        samples: DeviceSamples,
         streams: BatchStreams,
         *,
         sgd: LocalSGD,
         seed: int,
     ) -> None:
         self._objective, self.network, self.algorithm = objective, network, algorithm
-        self.images, self.streams = images, streams
+        self.samples, self.streams = samples, streams
         self.sgd, self.seed = sgd, seed
-        self._perceptron = Perceptron.of(network) if images.device.type == "cpu" else None  # gains measured there
+        self._perceptron = Perceptron.of(network) if samples.device.type == "cpu" else None  # gains measured there
         self._memory = Recycler()
 
     @property
@@ -209,7 +209,7 @@ class LocalTraining:
 
     def _load(self, work: LocalWork, plans: Mapping[str, BatchPlan]) -> list[LoadedPlan]:
         """Plans, by the name of the random stream of their dropout and augmentation, to the device in one copy."""
-        device = self.images.device
+        device = self.samples.device
         draws = [
             partial(stream_keys, len(plan.counts), work.workers, self.seed, purpose, work.round)
             for purpose, plan in plans.items()

@@ -10,6 +10,7 @@ from fl_platform.config.options import default_of
 from fl_platform.config.schema import Config
 from fl_platform.data import datasets
 from fl_platform.data.prepare import partition_of, prepare
+from fl_platform.data.sets.base import Dataset
 from fl_platform.errors import UserError
 from fl_platform.federation.faults import flip_labels
 from fl_platform.federation.module import FederatedModule
@@ -50,12 +51,14 @@ def build(config: Config, algorithm: base.Algorithm) -> FederatedModule:
     return FederatedModule(config, dataset, network, train_set, test_set, partition)
 
 
-def make_network(config: Config, dataset: datasets.Dataset, algorithm: base.Algorithm) -> Network:
+def make_network(config: Config, dataset: Dataset, algorithm: base.Algorithm) -> Network:
     """Return the configured model, changed as the algorithm asks."""
     module = models.build(
         str(config.model.name),
         dataset.shape,
         dataset.num_classes,
+        features=dataset.features,
+        num_tokens=dataset.num_tokens,
         norm=config.model.norm,
         width=config.model.width,
         options=config.model.options,

@@ -13,6 +13,7 @@ from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.federation.trained import Trained, Which, read_trained
+from fl_platform.models.registry import example_inputs
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import check_writable, json_text
 from fl_platform.runs.reader import read_directory
@@ -27,7 +28,7 @@ def state_dict_bytes(trained: Trained) -> bytes:
 
 
 def torchscript_bytes(trained: Trained) -> bytes:
-    """TorchScript of raw images -> logits, for any batch size."""
+    """TorchScript of raw features -> logits, for any batch size."""
     classifier, written = trained.classifier(), io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit as a whole
@@ -37,7 +38,7 @@ def torchscript_bytes(trained: Trained) -> bytes:
 
 
 def exported_program_bytes(trained: Trained) -> bytes:
-    """An ExportedProgram of raw floating-point images in [0, 1] -> logits, for any batch size."""
+    """An ExportedProgram of raw features -> logits; images of floating point in [0, 1], for any batch size."""
     written = io.BytesIO()
     batch = {0: torch.export.Dim("batch")}
     program = torch.export.export(trained.classifier(), (example(trained),), dynamic_shapes=(batch,))
@@ -51,15 +52,22 @@ FORMATS: dict[str, Callable[[Trained], bytes]] = {
     "exported_program": exported_program_bytes,
 }
 _INPUT = {
-    "state_dict": "images [B, C, H, W] in [0, 1], minus mean, divided by std",
-    "torchscript": "raw images [B, C, H, W]: uint8 in 0..255, or floating point in [0, 1]",
-    "exported_program": "raw images [B, C, H, W] of floating point in [0, 1]",
+    ("images", "state_dict"): "images [B, C, H, W] in [0, 1], minus mean, divided by std",
+    ("images", "torchscript"): "raw images [B, C, H, W]: uint8 in 0..255, or floating point in [0, 1]",
+    ("images", "exported_program"): "raw images [B, C, H, W] of floating point in [0, 1]",
+    ("numbers", "state_dict"): "numbers [B, ...], minus mean, divided by std",
+    ("numbers", "torchscript"): "raw numbers [B, ...] of any dtype",
+    ("numbers", "exported_program"): "raw numbers [B, ...] of floating point",
+    ("tokens", "state_dict"): "token ids [B, T] of dtype int64",
+    ("tokens", "torchscript"): "token ids [B, T] of any integer dtype",
+    ("tokens", "exported_program"): "token ids [B, T] of dtype int64",
 }
+"""What a file's model takes, by what the features of its data set are and the format."""
 
 
 def example(trained: Trained) -> torch.Tensor:
-    """Two images to trace the network with."""
-    return torch.zeros(2, *trained.dataset.shape, dtype=trained.params.dtype)
+    """Two inputs to trace the network with."""
+    return example_inputs(trained.dataset.shape, trained.dataset.features, trained.params.dtype)
 
 
 def export(run: Path, to: Path, which: Which = "last", form: str = "state_dict") -> list[Path]:
@@ -92,10 +100,11 @@ def card(run: Path, trained: Trained, which: Which, form: str, content: bytes) -
     """What a reader of the file must know: where the model comes from, how good it is, and what it takes."""
     config, dataset = trained.config, trained.dataset
     method = ALGORITHMS.get(config.algorithm["name"])
+    mean, std = dataset.statistics()
     return {
         "format": form,
         "sha256": hashlib.sha256(content).hexdigest(),
-        "input": _INPUT[form],
+        "input": _INPUT[dataset.features, form],
         "output": f"logits [B, {dataset.num_classes}]",
         "dtype": config.precision,
         "data": {
@@ -103,8 +112,8 @@ def card(run: Path, trained: Trained, which: Which, form: str, content: bytes) -
             "label": dataset.label,
             "classes": dataset.num_classes,
             "shape": dataset.shape,
-            "mean": dataset.mean,
-            "std": dataset.std,
+            "mean": mean,
+            "std": std,
         },
         "method": {"name": method.name, "label": method.label},
         "model": {"name": config.model.name, "parameters": trained.network.parameters.dim},

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from fl_platform.algorithms.base import Algorithm, Federation, Start, the_algorithm
 from fl_platform.config.schema import Config, to_dict
-from fl_platform.data.datasets import Dataset
-from fl_platform.data.image_set import ImageSet
-from fl_platform.data.images import Images
+from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.partition import Partition
+from fl_platform.data.samples import Samples
+from fl_platform.data.sets.base import Dataset
 from fl_platform.data.streams import BatchStreams
 from fl_platform.engines.choice import ENGINES, Choice
 from fl_platform.engines.cohort import TrainingPool
@@ -37,7 +37,7 @@ from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
-from fl_platform.models.classifier import normalised, scale_and_shift
+from fl_platform.models.classifier import as_inputs
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import PRECISIONS, Network, refuse_tf32
 from fl_platform.runs import formats, metrics
@@ -78,8 +78,8 @@ class FederatedModule(L.LightningModule):
         config: Config,
         dataset: Dataset,
         network: Network,
-        train_set: ImageSet,
-        test_set: ImageSet,
+        train_set: Samples,
+        test_set: Samples,
         partition: Partition,
     ) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class FederatedModule(L.LightningModule):
     ) -> "FederatedModule":
         """Return the module of a run's checkpoint, with its data, model, rounds and algorithm.
 
-        It can be called on raw images and scored with ``Trainer.test``; to go on training, give the checkpoint to
+        It can be called on raw features and scored with ``Trainer.test``; to go on training, give the checkpoint to
         ``Trainer.fit`` or use ``run --resume``. Raises UserError for a file that no run wrote, and for missing data.
         """
         from fl_platform.federation.trained import restored_module
@@ -126,8 +126,8 @@ class FederatedModule(L.LightningModule):
         refuse_tf32()
         if stage == "fit" or not hasattr(self, "algorithm"):
             self.algorithm = the_algorithm(self.trainer)
-        self.train_images, self.test_images = (
-            Images(images, self.dataset, device, self.global_params.dtype) for images in self._sets
+        self.train_samples, self.test_samples = (
+            DeviceSamples(samples, self.dataset, device, self.global_params.dtype) for samples in self._sets
         )
         keeps = {**self.algorithm.keeps, **error_memory(self.algorithm, self.config.compression)}
         if self.config.buffers == "local":
@@ -169,9 +169,9 @@ class FederatedModule(L.LightningModule):
         network = self.network if index == 0 else self.network.copy()
         return LocalTraining(
             ENGINES[engine],
-            network.to(self.train_images.device),
+            network.to(self.train_samples.device),
             self.algorithm,
-            self.train_images,
+            self.train_samples,
             self.streams,
             sgd=LocalSGD(self.config.local_momentum, self.config.local_weight_decay, self.config.local_clip),
             seed=self.config.seed,
@@ -189,15 +189,15 @@ class FederatedModule(L.LightningModule):
     def test_dataloader(self) -> list[int]:
         return [0]
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the logits of raw images [B, C, H, W], uint8 in 0..255 or floating point in [0, 1].
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the logits of raw features [B, ...]: images are uint8 in 0..255 or floating point in [0, 1].
 
         The model is the one whose accuracy counts, in evaluation mode.
         """
-        scale, shift = scale_and_shift(self.dataset.mean, self.dataset.std, self.global_params.dtype)
-        pixels = normalised(images, scale.to(images.device), shift.to(images.device))
+        scale, shift = (v.to(features.device, self.global_params.dtype) for v in self.dataset.scale_and_shift())
+        inputs = as_inputs(features, self.dataset.features, scale, shift)
         weights = self.network.parameters.views(self.scored_params)
-        return self.network.single(weights, self.global_buffers, pixels, Pass(train=False)).logits
+        return self.network.single(weights, self.global_buffers, inputs, Pass(train=False)).logits
 
     @property
     def scored_params(self) -> Tensor:
@@ -265,7 +265,7 @@ class FederatedModule(L.LightningModule):
         """Scores of the model that counts, or of another, on the whole test set."""
         params = self.scored_params if params is None else params
         classes = self.dataset.num_classes
-        return evaluate(self.network, params, self.global_buffers, self.test_images, classes, self.threads, self.ranks)
+        return evaluate(self.network, params, self.global_buffers, self.test_samples, classes, self.threads, self.ranks)
 
     def on_train_epoch_end(self) -> None:
         self.history.append(self.row)

@@ -69,8 +69,8 @@ class Result:
     def model(self, which: Which = "last") -> "Classifier":
         """Return the trained model in evaluation mode, with the normalisation of its data set.
 
-        It takes raw images [B, C, H, W]: uint8 in 0..255, or floating point in [0, 1]. "last" is the model of the
-        last round; "best" the one with the highest test (or validation) accuracy, which a run with
+        It takes raw features [B, ...]; images are uint8 in 0..255, or floating point in [0, 1]. "last" is the model of
+        the last round; "best" the one with the highest test (or validation) accuracy, which a run with
         ``checkpoint.keep_best=true`` keeps. Raises UserError where the model was not kept.
         """
         return load_model(self.directory, which, attempt=self.attempt)

@@ -12,6 +12,7 @@ from fl_platform.config.compose import from_given, parse_mapping
 from fl_platform.config.resolve import resolve
 from fl_platform.config.schema import Config
 from fl_platform.data import datasets
+from fl_platform.data.sets.base import Dataset
 from fl_platform.engines.ranks import Ranks
 from fl_platform.errors import UserError
 from fl_platform.federation.build import build, make_algorithm, make_network
@@ -37,21 +38,22 @@ class Trained:
     buffers: Tensor
 
     @property
-    def dataset(self) -> datasets.Dataset:
+    def dataset(self) -> Dataset:
         return datasets.get(self.config.data.name)
 
     def classifier(self) -> Classifier:
         """Return the model in evaluation mode, with the normalisation of its data set."""
         module = self.network.export(self.params, self.buffers)
-        classifier = Classifier(module, self.dataset.mean, self.dataset.std, self.params.dtype)
+        scale, shift = (values.to(self.params.dtype) for values in self.dataset.scale_and_shift())
+        classifier = Classifier(module, self.dataset.features, scale, shift)
         return classifier.eval().requires_grad_(False)
 
 
 def load_model(run: str | Path, which: Which = "last", *, attempt: Path | None = None) -> Classifier:
     """Return the model of a run directory in evaluation mode, with the normalisation of its data set.
 
-    It takes raw images [B, C, H, W]: uint8 in 0..255, or floating point in [0, 1]. ``which`` is "last", the model of
-    the last round, or "best", the one with the highest test (or validation) accuracy, which runs with
+    It takes raw features [B, ...]; images are uint8 in 0..255, or floating point in [0, 1]. ``which`` is "last", the
+    model of the last round, or "best", the one with the highest test (or validation) accuracy, which runs with
     ``checkpoint.keep_best=true`` keep. ``attempt`` is one of the run's attempts, by default the one that counts.
     Raises UserError where there is no such run or the model was not kept.
     """

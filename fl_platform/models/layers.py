@@ -18,6 +18,7 @@ from torch._C._functorch import is_batchedtensor
 from torch.autograd.function import once_differentiable
 
 from fl_platform import noise
+from fl_platform.models.recurrent import adopted
 
 
 @dataclass
@@ -240,7 +241,7 @@ def norm_layer(kind: str, channels: int) -> nn.Module:
 
 
 def adopt(module: nn.Module) -> None:
-    """Make a user's module fit for stacking: its BatchNorm and Dropout layers become ours, with their values."""
+    """Make a user's module fit for stacking: its BatchNorm, Dropout and recurrent layers become ours."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
             if not (child.affine and child.track_running_stats and child.momentum is not None):
@@ -252,6 +253,8 @@ def adopt(module: nn.Module) -> None:
             setattr(module, name, ours)
         elif isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
             setattr(module, name, Dropout(child.p, channels=not isinstance(child, nn.Dropout)))
+        elif isinstance(child, nn.RNNBase):
+            setattr(module, name, adopted(child, name))
         elif isinstance(child, nn.modules.batchnorm._NormBase) and child.track_running_stats:
             raise ValueError(
                 f"layer '{name}' is a {type(child).__name__}; "

@@ -9,7 +9,7 @@ from fl_platform.models.layers import Features, norm_layer
 from fl_platform.models.registry import Shape, architecture
 
 
-@architecture("mlp", "784-200-100-10 with BatchNorm; 178,710 parameters on MNIST")
+@architecture("mlp", "784-200-100-10 with BatchNorm; 178,710 parameters on MNIST", takes=("images", "numbers"))
 def mlp(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> nn.Sequential:
     def hidden(inputs: int, outputs: int) -> list[nn.Module]:
         return [nn.Linear(inputs, outputs), norm_layer(norm, outputs), nn.ReLU()]

@@ -5,36 +5,48 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fl_platform.config.plugins import import_module
 from fl_platform.config.registry import MODELS, check_model_name
 from fl_platform.errors import UserError
 from fl_platform.models.layers import Pass, adopt, running
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]
 Builder = Callable[..., nn.Sequential]
-Adapt = Callable[[nn.Module, Shape, int], None]
-"""Changes a network in place for images of a shape and a number of classes; may raise ValueError("cannot ...")."""
+Adapt = Callable[[nn.Module, Tensor, int], None]
+"""Changes a network in place, given two inputs and a number of classes; may raise ValueError("cannot ...")."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A registered model; only one that says ``has_width`` may be given a model.width."""
+    """A registered model; ``takes`` says which features, and only one that ``has_width`` may be given a model.width."""
 
     description: str
     build: Builder
     has_width: bool = False
+    takes: tuple[str, ...] = ("images",)
 
 
-def architecture(name: str, description: str, has_width: bool = False) -> Callable[[Builder], Builder]:
-    """Register ``builder(shape, num_classes, norm, width)``, which returns a Sequential of named blocks."""
+def architecture(
+    name: str, description: str, has_width: bool = False, takes: tuple[str, ...] = ("images",)
+) -> Callable[[Builder], Builder]:
+    """Register ``builder(shape, num_classes, norm, width)``, which returns a Sequential of named blocks.
+
+    ``takes`` lists the features of data sets that the network can be given: images, numbers or tokens. A builder of
+    networks for tokens is given their number as ``num_tokens``, too.
+    """
 
     def register(builder: Builder) -> Builder:
-        MODELS.add(name, Architecture(description, builder, has_width))
+        MODELS.add(name, Architecture(description, builder, has_width, takes))
         return builder
 
     return register
+
+
+def example_inputs(shape: Shape, features: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return two inputs of zeros, of the type that the network is given."""
+    return torch.zeros(2, *shape, dtype=torch.int64 if features == "tokens" else dtype)
 
 
 def build(
@@ -42,6 +54,8 @@ def build(
     shape: Shape,
     num_classes: int,
     *,
+    features: str = "images",
+    num_tokens: int = 0,
     norm: str = "batch",
     width: int | None = None,
     options: Mapping[str, Any] | None = None,
@@ -50,8 +64,9 @@ def build(
 ) -> nn.Module:
     """Return a freshly initialised network: PyTorch's default initialisation, drawn from ``generator`` alone.
 
-    ``adapt`` may change it before it is used; what it adds is drawn after the rest. Raises UserError for options that
-    do not apply, or a network that does not fit the data or cannot be adapted.
+    ``shape``, ``features`` and ``num_tokens`` are those of the data set. ``adapt`` may change the network before it is
+    used; what it adds is drawn after the rest. Raises UserError for options that do not apply, or a network that does
+    not fit the data or cannot be adapted.
     """
     known: Architecture | None = MODELS.get(name) if name in MODELS else None
     if width is not None and not (known and known.has_width):
@@ -66,19 +81,41 @@ def build(
                     f"model.options={dict(options)} only applies to a model given by its dotted path, "
                     f"not to model.name={name}"
                 )
-            module: nn.Module = known.build(shape, num_classes, norm=norm, width=width)
+            module: nn.Module = registered(name, known, shape, num_classes, features, num_tokens, norm, width)
         else:
             check_model_name(name)
             module = imported(name, dict(options or {}))
-        check_output(name, module, shape, num_classes)  # where lazy layers draw their values
+        example = example_inputs(shape, features)
+        check_output(name, module, example, num_classes)  # where lazy layers draw their values
         if adapt is not None:
             try:
-                adapt(module, shape, num_classes)
+                adapt(module, example, num_classes)
             except ValueError as error:
                 raise UserError(f"model.name={name} {error}") from None
     if not known:
-        check_draws(name, module, shape)
+        check_draws(name, module, example)
     return module
+
+
+def registered(
+    name: str,
+    found: Architecture,
+    shape: Shape,
+    num_classes: int,
+    features: str,
+    num_tokens: int,
+    norm: str,
+    width: int | None,
+) -> nn.Module:
+    """Return a network of a registered architecture; UserError where it does not take such features."""
+    if features not in found.takes:
+        fitting = [other for other, entry in MODELS.items() if features in entry.takes]
+        raise UserError(
+            f"model.name={name} takes {' or '.join(found.takes)}, and the data set has {features}; "
+            f"use model.name={' | '.join(fitting)}"
+        )
+    of_tokens = {"num_tokens": num_tokens} if features == "tokens" else {}
+    return found.build(shape, num_classes, norm=norm, width=width, **of_tokens)
 
 
 def imported(path: str, options: dict[str, Any]) -> nn.Module:
@@ -104,19 +141,20 @@ def imported(path: str, options: dict[str, Any]) -> nn.Module:
     return module
 
 
-def check_output(name: str, module: nn.Module, shape: Shape, num_classes: int) -> None:
+def check_output(name: str, module: nn.Module, example: Tensor, num_classes: int) -> None:
     was_training = module.training
     module.eval()
     try:
         with torch.no_grad():
-            output = module(torch.zeros(2, *shape))
-    except RuntimeError as error:
+            output = module(example)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise UserError(
-            f"model.name={name} cannot take images of shape {shape}: {' '.join(str(error).split())}"
+            f"model.name={name} cannot take features of shape {tuple(example.shape[1:])}: "
+            f"{' '.join(str(error).split())}"
         ) from None
     finally:
         module.train(was_training)
-    if not isinstance(output, torch.Tensor):
+    if not isinstance(output, Tensor):
         raise UserError(f"model.name={name} gives a {type(output).__name__}, not a tensor of logits")
     if tuple(output.shape) != (2, num_classes):
         raise UserError(f"model.name={name} gives outputs of shape {tuple(output.shape[1:])} for {num_classes} classes")
@@ -124,12 +162,12 @@ def check_output(name: str, module: nn.Module, shape: Shape, num_classes: int) -
         raise UserError(f"model.name={name} has no parameters to train")
 
 
-def check_draws(name: str, module: nn.Module, shape: Shape) -> None:
+def check_draws(name: str, module: nn.Module, example: Tensor) -> None:
     """A user's forward may draw through its dropout layers only: other numbers would depend on who trains when."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.get_rng_state()
         with running(Pass(train=True, key=torch.tensor(0))):
-            module(torch.zeros(2, *shape))
+            module(example)
         if not torch.equal(before, torch.get_rng_state()):
             raise UserError(
                 f"model.name={name} draws random numbers itself; use nn.Dropout layers, which workers can repeat"

@@ -51,7 +51,7 @@ class World:
         self.config, self.sizes, self.network = config, np.array(sizes), network
         dataset = synthetic_dataset()
         train = images(int(self.sizes.sum()), dataset.shape, dataset.num_classes, "train")
-        self._pixels, self._labels = train.images.double() / 255 / 0.5 - 1, train.labels
+        self._pixels, self._labels = train.features.double() / 255 / 0.5 - 1, train.labels
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         self._partition = Partition(np.arange(offsets[-1]), offsets)
         self._streams = BatchStreams(self._partition, config.batch_size, config.seed)

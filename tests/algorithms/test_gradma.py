@@ -10,8 +10,8 @@ from torch import nn
 from fl_platform.algorithms.gradma import GradMA, GradMAS, GradMAW, JointQPOptions, ServerQPOptions, WorkerQPOptions
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
-from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
+from fl_platform.data.samples import Samples
 from fl_platform.engines.cohort import train_cohort
 from fl_platform.federation import round as round_module
 from fl_platform.federation.module import FederatedModule
@@ -104,7 +104,7 @@ def test_projection_per_tensor_freezes_the_output_bias_under_label_skew(cohort):
     """
     dataset = synthetic_dataset((1, 4, 4), 5)
     pixels = np.random.default_rng(1).integers(0, 256, (30, 1, 4, 4)).astype(np.uint8)
-    train = ImageSet.from_arrays(pixels, np.arange(30) // 6)
+    train = Samples.from_arrays(pixels, np.arange(30) // 6)
 
     def bias(scope: str) -> tuple[torch.Tensor, Any]:
         args = (f"cohort_size={cohort}", f"algorithm.qp.scope={scope}", "algorithm.memory_size=5", "num_rounds=8")

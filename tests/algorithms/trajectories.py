@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from fl_platform.algorithms import base
 from fl_platform.algorithms.base import Algorithm, LocalBatch, Start
 from fl_platform.config.schema import Config
-from fl_platform.data.image_set import ImageSet
 from fl_platform.data.partition import Partition
+from fl_platform.data.samples import Samples
 from fl_platform.federation.build import instantiate
 from fl_platform.federation.module import FederatedModule
 from fl_platform.models.network import Network
@@ -173,7 +173,7 @@ def run_quadratics(
     dataset = synthetic_dataset((1, 1, dim), dim)
     config = make_config(f"algorithm.name={name}", f"cohort_size={workers}", *args, workers=workers)
     labels = np.arange(sum(sizes)) % dim
-    images = ImageSet.from_arrays(targets.repeat(sizes, axis=0).reshape(-1, 1, 1, dim), labels)
+    images = Samples.from_arrays(targets.repeat(sizes, axis=0).reshape(-1, 1, 1, dim), labels)
     partition = Partition(np.arange(sum(sizes)), np.concatenate([[0], np.cumsum(sizes)]))
     start = torch.linspace(1.5, -1.0, dim, dtype=torch.float64) if start is None else start
     module = FederatedModule(config, dataset, Network(Point(start)), images, images, partition)

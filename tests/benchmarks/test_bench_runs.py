@@ -53,7 +53,7 @@ def test_flops_are_those_of_the_layers(finished):
     products = 16 * 200 + 200 * 100 + 100 * 10
     assert evaluate == 2 * products
     assert train == 2 * (3 * products - 16 * 200)  # the images need no gradient
-    expected = train * 32 + evaluate * len(finished.module.test_images)
+    expected = train * 32 + evaluate * len(finished.module.test_samples)
     assert finished.flop() == expected
     assert finished.bound().wall > 0
 
@@ -69,9 +69,9 @@ def test_w1_is_what_it_says():
 
 def test_random_images_are_the_same_in_every_process():
     first, again = (datasets.load("random_small")[0] for _ in range(2))
-    assert torch.equal(first.images, again.images)
+    assert torch.equal(first.features, again.features)
     assert len(first) == 20_000
-    assert first.images.double().mean().item() == pytest.approx(127.5, abs=1)
+    assert first.features.double().mean().item() == pytest.approx(127.5, abs=1)
 
 
 @pytest.mark.parametrize("dimension", [10**4, 10**6])

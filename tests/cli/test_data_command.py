@@ -4,14 +4,14 @@ from PIL import Image
 
 from fl_platform.cli import main
 from fl_platform.config.compose import compose
-from fl_platform.data import datasets
+from fl_platform.data import locations
 from fl_platform.data.prepare import partition_of, prepare
 
 
 @pytest.fixture(autouse=True)
 def empty_places(monkeypatch, tmp_path):
     monkeypatch.delenv("FL_DATA_ROOT", raising=False)
-    monkeypatch.setattr(datasets, "cache_directory", lambda: tmp_path / "cache")
+    monkeypatch.setattr(locations, "cache_directory", lambda: tmp_path / "cache")
 
 
 def test_list_says_what_is_where(capsys, tmp_path):

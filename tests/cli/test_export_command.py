@@ -25,7 +25,7 @@ def result(tmp_path_factory):
 @pytest.fixture(scope="module")
 def images():
     _, test = prepare(compose([]))
-    return test.images, test.labels
+    return test.features, test.labels
 
 
 def export(result, tmp_path, *args):

@@ -154,7 +154,7 @@ BAD = {
     ),
     "a model that is nowhere": (["model.name=no.such.module"], "model.name=no.such.module cannot be imported"),
     "a model for larger images": (["model.name=vgg11"], "model.name=vgg11 needs images of at least 32x32"),
-    "a width that does not apply": (["model.width=3"], "model.width=3 only applies to model.name=resnet20"),
+    "a width that does not apply": (["model.width=3"], "model.width=3 only applies to model.name=char_gru | resnet20"),
     "one sample": (["batch_size=1"], "batch_size=1 with model.norm=batch"),
     "no such device": (["device=tpu"], "device=tpu is not allowed; allowed: auto | cpu | cuda | cuda:K"),
     "no such CUDA device": (["device=cuda:99"], "device=cuda:99: this machine has"),

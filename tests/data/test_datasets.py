@@ -1,16 +1,17 @@
-import dataclasses
 import os
+import re
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
 
 from fl_platform.config.compose import compose
-from fl_platform.data import datasets
-from fl_platform.data.datasets import Dataset
-from fl_platform.data.image_set import ImageSet
+from fl_platform.data import datasets, locations
 from fl_platform.data.prepare import prepare, split_validation
+from fl_platform.data.samples import Samples
+from fl_platform.data.sets.base import Dataset
 from fl_platform.errors import UserError
 
 SIZES = {
@@ -26,52 +27,56 @@ SIZES = {
 def empty_places(monkeypatch, tmp_path):
     """No data root and an empty user cache."""
     monkeypatch.delenv("FL_DATA_ROOT", raising=False)
-    monkeypatch.setattr(datasets, "cache_directory", lambda: tmp_path / "cache")
+    monkeypatch.setattr(locations, "cache_directory", lambda: tmp_path / "cache")
     return tmp_path
 
 
-def squares(labels=(0, 1), dtype=torch.uint8, size=2) -> ImageSet:
-    return ImageSet(torch.zeros(len(labels), 1, size, size, dtype=dtype), torch.tensor(labels))
+def squares(labels=(0, 1), dtype=torch.uint8, size=2) -> Samples:
+    return Samples(torch.zeros(len(labels), 1, size, size, dtype=dtype), torch.tensor(labels))
+
+
+def define(name="squares", test=None, **fields):
+    """Register a data set of two squares from outside, with other fields."""
+    fields = {
+        "num_classes": 2,
+        "shape": (1, 2, 2),
+        "load": lambda self, folder: (squares(), squares() if test is None else test),
+    } | fields
+    return types.new_class("Squares", (Dataset,), {"name": name}, lambda body: body.update(fields))
 
 
 @pytest.fixture
-def outsider(monkeypatch):
-    """A data set registered from outside, gone after the test."""
+def registry(monkeypatch):
+    """What a test registers is gone after it."""
     monkeypatch.setattr(datasets.DATASETS, "_entries", dict(datasets.DATASETS._entries))
-    dataset = Dataset(
-        name="squares",
-        description="two squares",
-        num_classes=2,
-        shape=(1, 2, 2),
-        mean=(0.5,),
-        std=(0.5,),
-        load=lambda folder: (squares(), squares()),
-    )
-    datasets.register(dataset)
-    return dataset
 
 
 @pytest.mark.parametrize("name", datasets.names())
 def test_descriptions_are_complete(name):
     dataset = datasets.get(name)
     assert dataset.name == name
-    assert len(dataset.mean) == len(dataset.std) == dataset.shape[0]
-    assert all(0 < value < 1 for value in dataset.mean + dataset.std + dataset.targets)
-    assert dataset.evaluation_every == (5 if name == "tiny_imagenet" else 1)
+    assert dataset.description
+    assert "\n" not in dataset.description
+    assert all(0 < value < 1 for value in dataset.targets)
+    if dataset.features == "images":
+        assert len(dataset.mean) == len(dataset.std) == dataset.shape[0]
+        assert all(0 < value < 1 for value in dataset.mean + dataset.std)
 
 
 @pytest.mark.parametrize("name", datasets.names())
-def test_images_are_what_the_description_says(name):
+def test_samples_are_what_the_description_says(name):
     dataset = datasets.get(name)
     if dataset.folders and datasets.find(name) is None:
         pytest.skip(f"{name} is neither below $FL_DATA_ROOT nor in the user cache")
     train, test = datasets.load(name)
     if name in SIZES:
         assert (len(train), len(test)) == SIZES[name]
-    assert tuple(train.images.shape[1:]) == dataset.shape
-    assert len(torch.unique(train.labels)) == dataset.num_classes
-    sample = train.images[:10000].double() / 255
-    torch.testing.assert_close(sample.mean((0, 2, 3)), torch.tensor(dataset.mean).double(), rtol=0, atol=0.02)
+    assert tuple(train.features.shape[1:]) == dataset.shape
+    assert train.num_owners == (dataset.num_owners or 0)
+    if dataset.features == "images":
+        assert len(torch.unique(train.labels)) == dataset.num_classes
+        sample = train.features[:10000].double() / 255
+        torch.testing.assert_close(sample.mean((0, 2, 3)), torch.tensor(dataset.mean).double(), rtol=0, atol=0.02)
 
 
 def test_unknown_names_are_refused_with_a_suggestion():
@@ -79,37 +84,87 @@ def test_unknown_names_are_refused_with_a_suggestion():
         datasets.load("mnits")
 
 
-def test_an_outsider_registers_once(outsider):
+def test_an_outsider_registers_once(registry):
+    define()
     assert "squares" in datasets.names()
     assert len(datasets.load("squares")[0]) == 2
     with pytest.raises(UserError, match=r"data\.name=squares is registered already; choose another name"):
-        datasets.register(outsider)
+        define()
 
 
 @pytest.mark.parametrize(
-    ("images", "fault"),
+    ("samples", "fault"),
     [
         (squares(labels=(0, 2)), "label 2 is outside 0..1"),
         (squares(labels=(-1, 0)), "label -1 is outside 0..1"),
-        (squares(dtype=torch.float32), "images are torch.float32"),
+        (squares(dtype=torch.float32), "features are torch.float32"),
         (squares(size=3), r"shape \(1, 3, 3\), expected torch.uint8 of shape \(1, 2, 2\)"),
         (squares(labels=(0.0, 1.0)), "labels are torch.float32"),
-        (ImageSet(torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.tensor([0])), "one for each image"),
+        (Samples(torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.tensor([0])), "labels .* one for each sample"),
+        (Samples(squares().features, squares().labels, torch.tensor([0])), "owners .* one for each sample"),
+        (Samples(squares().features, squares().labels, torch.tensor([0, -2])), "owner -2 is negative"),
         (squares(labels=()), "labels are torch.float32"),
-        (squares().subset(torch.zeros(0, dtype=torch.int64).numpy()), "there is no image"),
+        (squares().subset(torch.zeros(0, dtype=torch.int64).numpy()), "there is no sample"),
     ],
 )
-def test_wrong_arrays_are_refused(outsider, images, fault):
-    broken = dataclasses.replace(outsider, name="broken", load=lambda folder: (squares(), images))
-    datasets.register(broken)
+def test_wrong_images_are_refused(registry, samples, fault):
+    define("broken", samples)
     with pytest.raises(UserError, match=f"data.name=broken: in the test set of .*{fault}"):
         datasets.load("broken")
+
+
+@pytest.mark.parametrize(
+    ("kind", "features", "fault"),
+    [
+        (
+            "numbers",
+            [[1.0, 2.0], [3.0, float("nan")]],
+            "1 samples .* not finite; the first is sample 1",
+        ),
+        ("numbers", [[float("-inf"), 2.0], [3.0, 4.0]], "not finite; the first is sample 0"),
+        ("numbers", [[1, 2], [3, 4]], "features are torch.int64 .* expected a floating dtype"),
+        ("tokens", [[1, 2], [3, 5]], "token 5 is outside 0..4"),
+        ("tokens", [[1, 2], [-1, 0]], "token -1 is outside 0..4"),
+        ("tokens", [[1.0, 2.0], [3.0, 0.0]], "expected an integer dtype of shape"),
+        ("tokens", [[True, False], [True, True]], "features are torch.bool"),
+    ],
+)
+def test_wrong_numbers_and_tokens_are_refused(kind, features, fault):
+    samples = Samples(torch.tensor(features), torch.tensor([0, 1]))
+    assert re.search(fault, samples.fault(kind, (2,), 2, 5))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64])
+def test_tokens_may_have_any_integer_dtype(dtype):
+    assert Samples(torch.tensor([[0, 4]], dtype=dtype), torch.tensor([1])).fault("tokens", (2,), 2, 5) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"features": "pictures"}, "features=pictures is not known; allowed: images, numbers, tokens"),
+        ({"features": "tokens"}, "num_tokens=0 with features=tokens"),
+        ({"num_tokens": 3}, "num_tokens=3 with features=images"),
+        ({"shape": (4,)}, r"shape=\(4,\) is not \(channels, height, width\)"),
+        ({"std": (0.0,)}, "std=.* is not one positive number"),
+        ({"mean": (0.1, 0.2)}, "mean=.* is not one number, or 1 of them"),
+    ],
+)
+def test_descriptions_that_contradict_themselves_are_refused(registry, fields, message):
+    with pytest.raises(UserError, match=f"data.name=odd: {message}"):
+        define("odd", **fields)
+    assert "odd" not in datasets.names()
+
+
+def test_a_class_without_a_shape_is_refused_by_name(registry):
+    with pytest.raises(UserError, match=r"data\.name=bare: class Bare sets no shape"):
+        types.new_class("Bare", (Dataset,), {"name": "bare"}, lambda body: body.update(num_classes=2))
 
 
 def test_places_are_searched_in_order(empty_places, monkeypatch):
     given, environment = empty_places / "given", empty_places / "environment"
     monkeypatch.setenv("FL_DATA_ROOT", str(environment))
-    cache = datasets.cache_directory() / "data"
+    cache = locations.cache_directory() / "data"
     assert datasets.find("mnist", given) is None
     for place in (cache, environment, given):
         (place / "MNIST" / "raw").mkdir(parents=True)
@@ -122,7 +177,7 @@ def test_missing_data_names_the_command_and_the_places(empty_places):
         datasets.load("mnist", empty_places / "given")
     assert "`python -m fl_platform data get mnist`" in str(raised.value)
     assert str(empty_places / "given") in str(raised.value)
-    assert str(datasets.cache_directory() / "data") in str(raised.value)
+    assert str(locations.cache_directory() / "data") in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +212,12 @@ def test_loading_mnist_does_not_import_torchvision():
 
 def test_validation_is_stratified_disjoint_and_seeded():
     labels = torch.tensor([0] * 100 + [1] * 50 + [2] * 10)
-    everything = ImageSet(torch.arange(160, dtype=torch.uint8).view(160, 1, 1, 1), labels)
+    everything = Samples(torch.arange(160, dtype=torch.uint8).view(160, 1, 1, 1), labels)
     train, validation = split_validation(everything, 0.1, seed=0)
     assert torch.bincount(validation.labels).tolist() == [10, 5, 1]
-    assert sorted(torch.cat((train.images, validation.images)).flatten().tolist()) == list(range(160))
-    assert torch.equal(split_validation(everything, 0.1, seed=0)[1].images, validation.images)
-    assert not torch.equal(split_validation(everything, 0.1, seed=1)[1].images, validation.images)
+    assert sorted(torch.cat((train.features, validation.features)).flatten().tolist()) == list(range(160))
+    assert torch.equal(split_validation(everything, 0.1, seed=0)[1].features, validation.features)
+    assert not torch.equal(split_validation(everything, 0.1, seed=1)[1].features, validation.features)
 
 
 @pytest.mark.parametrize("fraction", [0.001, 0.999])

@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 
 from fl_platform.data import datasets, fetch
-from fl_platform.data.datasets import Dataset
-from fl_platform.data.image_set import ImageSet
 from fl_platform.data.readers import read_verified
+from fl_platform.data.samples import Samples
+from fl_platform.data.sets.base import Dataset
 from fl_platform.errors import UserError
 
 CONTENT = bytes(range(10))
@@ -17,7 +17,7 @@ MD5 = "c56bd5480f6e5413cb62a0ad9666613a"
 
 def read_dots(folder):
     pixels = np.frombuffer(read_verified(folder / "dots", MD5), np.uint8).reshape(-1, 1, 1, 1).copy()
-    dots = ImageSet.from_arrays(pixels, np.arange(10))
+    dots = Samples.from_arrays(pixels, np.arange(10))
     return dots, dots
 
 
@@ -37,9 +37,16 @@ def fails(staging):
 def sources(monkeypatch):
     """A data set of ten dots; what the function is given are its sources."""
     monkeypatch.setattr(datasets.DATASETS, "_entries", dict(datasets.DATASETS._entries))
-    datasets.register(
-        Dataset("dots", "ten dots", 10, (1, 1, 1), (0.5,), (0.5,), read_dots, folders=("dots/raw", "dots-other"))
-    )
+
+    class Dots(Dataset, name="dots"):
+        """Ten dots."""
+
+        num_classes = 10
+        shape = (1, 1, 1)
+        folders = ("dots/raw", "dots-other")
+
+        def load(self, folder):
+            return read_dots(folder)
 
     def give(**functions):
         monkeypatch.setitem(fetch.SOURCES, "dots", tuple(functions.items()))
@@ -60,7 +67,7 @@ def test_the_first_source_that_verifies_is_moved_into_place(sources, tmp_path, c
     out = capsys.readouterr().out
     assert "broken failed: no route" in out
     assert "damaged failed" in out
-    assert "10 training and 10 test images, verified" in out
+    assert "10 training and 10 test samples, verified" in out
     assert "unused" not in out
 
 

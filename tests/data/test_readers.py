@@ -36,9 +36,9 @@ def test_idx_pair_gives_images_with_one_channel(tmp_path, pixels):
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     train, test = readers.read_idx_pair(tmp_path, {name: md5(content) for name, content in contents.items()})
-    assert torch.equal(train.images, torch.from_numpy(pixels)[:, None])
+    assert torch.equal(train.features, torch.from_numpy(pixels)[:, None])
     assert train.labels.tolist() == [0, 1, 2, 3, 4]
-    assert (len(test), test.images.shape) == (2, (2, 1, 3, 4))
+    assert (len(test), test.features.shape) == (2, (2, 1, 3, 4))
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_cifar_pickles_in_the_original_layout(tmp_path):
         (tmp_path / name).write_bytes(content)
         digests[name] = md5(content)
     train, test = readers.read_cifar_pickles(tmp_path, digests, "labels")
-    assert torch.equal(train.images.flatten(1), torch.from_numpy(data[:4]))
-    assert torch.equal(test.images[0, 2], torch.from_numpy(data[4, 2048:].reshape(32, 32)))
+    assert torch.equal(train.features.flatten(1), torch.from_numpy(data[:4]))
+    assert torch.equal(test.features[0, 2], torch.from_numpy(data[4, 2048:].reshape(32, 32)))
     assert train.labels.tolist() == [1, 9, 1, 9]
 
 
@@ -96,8 +96,8 @@ def test_a_tampered_pickle_is_not_executed(tmp_path, digests, label_key):
 def test_digits_are_split_once_and_for_all():
     train, test = readers.read_digits()
     assert (len(train), len(test)) == (1437, 360)
-    assert train.images.max() == 255
+    assert train.features.max() == 255
     counts = torch.bincount(torch.cat((train.labels, test.labels)))
     assert (torch.bincount(test.labels) - counts * 360 / 1797).abs().max() < 1
     again, _ = readers.read_digits()
-    assert torch.equal(train.images, again.images)
+    assert torch.equal(train.features, again.features)

@@ -38,9 +38,9 @@ def test_classes_are_numbered_in_the_order_of_their_names(folder):
     train, validation = read(folder)
     assert train.labels.tolist() == [0, 0, 1, 1]
     assert validation.labels.tolist() == [1, 0]
-    assert train.images.shape == (4, 3, 64, 64)
-    assert train.images[:, :, 5, 5].tolist() == [[40] * 3] * 2 + [[200] * 3] * 2
-    assert validation.images[:, 0, 0, 0].tolist() == [200, 40]
+    assert train.features.shape == (4, 3, 64, 64)
+    assert train.features[:, :, 5, 5].tolist() == [[40] * 3] * 2 + [[200] * 3] * 2
+    assert validation.features[:, 0, 0, 0].tolist() == [200, 40]
 
 
 def test_decoded_images_are_kept_and_an_edited_file_is_decoded_again(folder):
@@ -48,11 +48,11 @@ def test_decoded_images_are_kept_and_an_edited_file_is_decoded_again(folder):
     (stored,) = (folder.parent / "cache").iterdir()
     with np.load(stored) as arrays:
         np.savez(stored, train=arrays["train"] + 1, validation=arrays["validation"])
-    assert (read(folder)[0].images == train.images + 1).all()  # served from the cache
+    assert (read(folder)[0].features == train.features + 1).all()  # served from the cache
     edited = folder / "train" / "n01" / "images" / "n01_0.JPEG"
     write_image(edited, (90, 90, 90))
     os.utime(edited, (1, 1))
-    assert read(folder)[0].images[0, 0, 0, 0] == 90
+    assert read(folder)[0].features[0, 0, 0, 0] == 90
 
 
 def test_a_broken_cache_is_made_again(folder):
@@ -61,7 +61,7 @@ def test_a_broken_cache_is_made_again(folder):
     content = bytearray(stored.read_bytes())
     content[len(content) // 2] ^= 1
     stored.write_bytes(content)
-    assert (read(folder)[0].images == train.images).all()
+    assert (read(folder)[0].features == train.features).all()
 
 
 def test_an_unwritable_cache_only_costs_time(folder):

@@ -81,8 +81,7 @@ import numpy as np
 from torch import nn
 
 from fl_platform.algorithms.base import Algorithm
-from fl_platform.data.datasets import Dataset, register
-from fl_platform.data.image_set import ImageSet
+from fl_platform import Dataset, Samples
 from fl_platform.models import architecture
 
 
@@ -101,19 +100,20 @@ def perceptron(shape, num_classes, *, norm, width):
     return nn.Sequential(OrderedDict(flat=nn.Flatten(), output=nn.Linear(int(np.prod(shape)), num_classes)))
 
 
-def load(folder):
-    def images(count):
-        labels = np.arange(count) % 2
-        return ImageSet.from_arrays((labels[:, None, None, None] * np.full((1, 2, 2), 255)).astype(np.uint8), labels)
+class Blinking(Dataset, name="blinking"):
+    """On or off."""
 
-    return images(40), images(20)
+    num_classes = 2
+    shape = (1, 2, 2)
+    mean = std = (0.5,)
+    default_model = "perceptron"
 
+    def load(self, folder):
+        def images(count):
+            labels = np.arange(count) % 2
+            return Samples.from_arrays((labels[:, None, None, None] * np.full((1, 2, 2), 255)).astype(np.uint8), labels)
 
-register(
-    Dataset(
-        "blinking", "on or off", 2, shape=(1, 2, 2), mean=(0.5,), std=(0.5,), load=load, default_model="perceptron"
-    )
-)
+        return images(40), images(20)
 '''
 
 

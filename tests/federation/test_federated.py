@@ -70,7 +70,7 @@ def test_accuracy_and_loss_are_those_of_the_exported_model():
     done = train(make_config())
     module = done.module
     exported = module.network.export(module.global_params, module.global_buffers).eval()
-    images, labels = module.test_images.whole(), module.test_images.all_labels
+    images, labels = module.test_samples.whole(), module.test_samples.all_labels
     with torch.no_grad():
         logits = exported(images)
     last = module.history[-1]
@@ -89,8 +89,8 @@ def test_validation_fraction_evaluates_held_out_training_data_instead_of_the_tes
     (train_set, test_set), (kept, validation) = plain._sets, held._sets
     assert (len(kept), len(validation)) == (len(train_set) - round(0.2 * len(train_set)), round(0.2 * len(train_set)))
     assert sum(held.sizes) == len(kept)
-    everything = sorted(image.numpy().tobytes() for image in train_set.images)
-    assert sorted(image.numpy().tobytes() for part in (kept, validation) for image in part.images) == everything
+    everything = sorted(image.numpy().tobytes() for image in train_set.features)
+    assert sorted(image.numpy().tobytes() for part in (kept, validation) for image in part.features) == everything
     assert len(test_set) != len(validation)
 
 

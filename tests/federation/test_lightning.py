@@ -73,7 +73,7 @@ class TestOwnTrainer:
         [scores] = trainer.test(module, verbose=False)
         _, test = prepare(module.config)
         with torch.no_grad():
-            found = float((module(test.images).argmax(1) == test.labels).double().mean())
+            found = float((module(test.features).argmax(1) == test.labels).double().mean())
         assert scores["test/accuracy"] == pytest.approx(module.scoreboard.final_accuracy)
         assert found == module.scoreboard.final_accuracy
 

@@ -23,7 +23,7 @@ OFF = {**SMALL, "tracking.mode": "disabled"}
 
 def accuracy(model, dataset="digits", scale=1):
     _, test = prepare(compose([f"data.name={dataset}"]))
-    images = test.images if scale == 1 else test.images / scale
+    images = test.features if scale == 1 else test.features / scale
     return float((model(images).argmax(1) == test.labels).double().mean())
 
 

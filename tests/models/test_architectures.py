@@ -88,14 +88,14 @@ def test_a_users_module_that_cannot_be_trained_is_refused(name, options, message
 
 @pytest.mark.parametrize("name", ["lenet", ".", ".lenet5", "lenet5.", "a..b", "a b.c", ""])
 def test_a_name_that_is_neither_registered_nor_a_path_is_refused(name):
-    with pytest.raises(UserError, match=r"model\.name=.*is not known; allowed: lenet5, mlp, resnet20, vgg11"):
+    with pytest.raises(UserError, match=r"model\.name=.*is not known; allowed: char_gru, lenet5, mlp, resnet20, vgg11"):
         models.build(name, (3, 32, 32), 10)
 
 
 def test_what_does_not_apply_is_refused():
-    with pytest.raises(UserError, match=r"model\.width=8 only applies to model\.name=resnet20, not to mlp"):
+    with pytest.raises(UserError, match=r"model\.width=8 only applies to model\.name=char_gru \| resnet20, not to mlp"):
         models.build("mlp", (1, 28, 28), 10, width=8)
-    with pytest.raises(UserError, match=r"model\.width=8 only applies to model\.name=resnet20"):
+    with pytest.raises(UserError, match=r"model\.width=8 only applies to model\.name=char_gru \| resnet20"):
         models.build(OWN + "Plain", (1, 8, 8), 10, width=8)
     with pytest.raises(UserError, match=r"model\.options=.* only applies to a model given by its dotted path"):
         models.build("mlp", (1, 28, 28), 10, options={"hidden": 3})

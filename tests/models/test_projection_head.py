@@ -111,8 +111,8 @@ def test_a_stack_of_networks_with_a_head_equals_one_after_another(name, monkeypa
         ("Convolutional", "no layer inside it is an nn.Linear"),
         ("IsLinear", "no layer inside it is an nn.Linear"),
         ("ConvolutionLast", "its last linear layer, rows, gives 8 numbers, not the logits"),
-        ("ReadsWeight", "it does not call its last linear layer, output, on one vector per image"),
-        ("PositionsVote", "it does not call its last linear layer, output, on one vector per image"),
+        ("ReadsWeight", "it does not call its last linear layer, output, on one vector per sample"),
+        ("PositionsVote", "it does not call its last linear layer, output, on one vector per sample"),
     ],
 )
 def test_a_module_without_a_place_for_the_head_is_refused(name, reason):

@@ -1,0 +1,72 @@
+"""Samples on a device: batches by index, as the network takes them, and for training augmented."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fl_platform.data.samples import Samples
+from fl_platform.data.sets.base import Dataset
+
+Allocate = Callable[..., Tensor]
+"""Returns a tensor to write into: ``torch.empty``, or a function of the same signature that reuses a buffer."""
+
+
+class DeviceSamples:
+    """Samples of one data set on a device.
+
+    Images are stored as uint8 and normalised per batch, numbers are normalised once, and token ids are stored in
+    their own integer dtype and widened to int64 per batch.
+    """
+
+    def __init__(self, samples: Samples, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> None:
+        self.device = device
+        self.all_labels = samples.labels.to(device)
+        self._dataset, self._kind = dataset, dataset.features
+        self._scale, self._shift = (values.to(device, dtype) for values in dataset.scale_and_shift())
+        self._features = samples.features.to(device)
+        if self._kind == "numbers":
+            self._features = self._normalise(self._features, torch.empty)
+
+    def __len__(self) -> int:
+        return len(self.all_labels)
+
+    @property
+    def are_augmented(self) -> bool:
+        """Whether training batches are changed at random, such as cropped or flipped."""
+        return self._dataset.is_augmented
+
+    def labels(self, indices: Tensor) -> Tensor:
+        """The classes of the samples at ``indices``, in the same shape."""
+        return self.all_labels.take(indices)
+
+    def batch(self, indices: Tensor, augment_keys: Tensor | None = None, allocate: Allocate = torch.empty) -> Tensor:
+        """Inputs of the network [..., B, ...] for indices [..., B]; those of images are written into ``allocate``'s.
+
+        ``augment_keys`` [...] changes each sample at random, if the data set says how. Sample b of a batch depends
+        only on its key and b, so neither padding nor the order of workers changes it.
+        """
+        features = self._features.index_select(0, indices.flatten())
+        if augment_keys is not None and self.are_augmented:
+            features = self._dataset.augment(features, augment_keys, indices.shape[-1])
+        return self._as_inputs(features, allocate).view(*indices.shape, *features.shape[1:])
+
+    def whole(self) -> Tensor:
+        """All inputs, computed once; images on a CPU channels last, which is fastest for its convolutions."""
+        return self._whole
+
+    @cached_property
+    def _whole(self) -> Tensor:
+        inputs = self._as_inputs(self._features, torch.empty)
+        is_fast = self._kind == "images" and self.device.type == "cpu"
+        return inputs.contiguous(memory_format=torch.channels_last) if is_fast else inputs
+
+    def _as_inputs(self, features: Tensor, allocate: Allocate) -> Tensor:
+        if self._kind == "images":
+            return self._normalise(features, allocate)
+        return features.long() if self._kind == "tokens" else features
+
+    def _normalise(self, features: Tensor, allocate: Allocate) -> Tensor:
+        values = allocate(features.shape, dtype=self._scale.dtype, device=self.device)
+        return values.copy_(features).mul_(self._scale).add_(self._shift)

@@ -1,0 +1,1 @@
+"""The data sets of the platform, which register themselves. The registry imports them when they are needed."""
