@@ -9,8 +9,8 @@ import torch
 
 from fl_platform.algorithms.base import Algorithm
 from fl_platform.config.schema import Config
-from fl_platform.data.datasets import cache_directory
-from fl_platform.data.images import Images
+from fl_platform.data.device_samples import DeviceSamples
+from fl_platform.data.locations import cache_directory
 from fl_platform.data.streams import BatchStreams
 from fl_platform.engines import trial
 from fl_platform.engines.choice import ENGINES, Choice, choose_engine
@@ -27,7 +27,7 @@ CACHE = "engine_trials"
 def engine_of(
     config: Config,
     network: Network,
-    images: Images,
+    samples: DeviceSamples,
     streams: BatchStreams,
     start: tuple[Vector, Vector],
     ranks: Ranks,
@@ -48,7 +48,7 @@ def engine_of(
                 kind,
                 network.to(params.device),
                 Algorithm(),
-                images,
+                samples,
                 streams,
                 sgd=LocalSGD(),
                 seed=config.seed,

@@ -138,7 +138,8 @@ class FederatedModule(L.LightningModule):
             *(v.to(device, self.global_params.dtype) for v in first)
         )  # Lightning moves the module after this
         choice = engine_of(
-            *(self.config, self.network, self.train_images, self.streams, initial, self.ranks), shape=self.dataset.shape
+            *(self.config, self.network, self.train_samples, self.streams, initial, self.ranks),
+            shape=self.dataset.shape,
         )
         self._use_engine(choice, initial)
 
