@@ -60,7 +60,7 @@ def fastest(training: LocalTraining, params: Vector, buffers: Vector, workers: i
 
 def train_some(training: LocalTraining, params: Vector, buffers: Vector, workers: Any, batch: int) -> LocalResult:
     """Train workers on full batches of the first samples; nothing of a run is changed."""
-    count = min(batch, len(training.images))
+    count = min(batch, len(training.samples))
     indices = np.broadcast_to(np.arange(count), (STEPS, len(workers), count))
     work = LocalWork(
         round=0,
