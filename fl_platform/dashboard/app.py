@@ -1,6 +1,8 @@
 """The dashboard as a web application: GET only, for this machine only, read-only."""
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ from fl_platform.errors import UserError
 
 STATIC = Path(__file__).parent / "static"
 HOSTS = ["127.0.0.1", "localhost"]  # a page elsewhere whose name is made to point here sends its own name
+
+MOST_WAITING = 8
+"""Requests for tables and importances that may wait for one another; further ones are answered with 503."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -52,20 +57,16 @@ class SafetyHeaders:
 
 def make_app(store: Store) -> Starlette:
     views = Views(store)
-    answers = (
-        views.overview,
-        views.select,
-        views.lines,
-        views.metrics,
-        views.tables,
-        views.importance,
-        views.run,
-        views.partition,
-    )
+    answers = (views.overview, views.select, views.lines, views.metrics, views.run, views.partition)
+    queue = Queue()
     return Starlette(
         routes=[
             Route("/", _index, methods=["GET"]),
             *(Route(f"/api/{answer.__name__}", _endpoint(answer), methods=["GET"]) for answer in answers),
+            *(
+                Route(f"/api/{answer.__name__}", queue.endpoint(answer), methods=["GET"])
+                for answer in (views.tables, views.importance)
+            ),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[
@@ -80,7 +81,33 @@ async def _index(request: Request) -> Response:
     return FileResponse(STATIC / "index.html")
 
 
-def _endpoint(answer: Callable[[dict[str, str]], dict[str, Any]]) -> Callable[[Request], Any]:
+Answer = Callable[[dict[str, str]], dict[str, Any]]
+
+
+class Queue:
+    """Answers that take seconds and much memory, one after another in one thread, whose memory is used again."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "tables")
+        self._waiting = 0
+
+    def endpoint(self, answer: Answer) -> Callable[[Request], Any]:
+        async def respond(request: Request) -> Response:
+            if self._waiting >= MOST_WAITING:
+                body = _json({"error": f"{MOST_WAITING} tables are being made; try again in a moment"})
+                return Response(body, 503, {"Retry-After": "1"}, media_type="application/json")
+            self._waiting += 1
+            try:
+                query = dict(request.query_params)
+                status, body = await asyncio.get_running_loop().run_in_executor(self._thread, _answer, answer, query)
+            finally:
+                self._waiting -= 1
+            return Response(body, status, media_type="application/json")
+
+        return respond
+
+
+def _endpoint(answer: Answer) -> Callable[[Request], Any]:
     async def respond(request: Request) -> Response:
         status, body = await run_in_threadpool(_answer, answer, dict(request.query_params))
         return Response(body, status, media_type="application/json")
@@ -88,7 +115,7 @@ def _endpoint(answer: Callable[[dict[str, str]], dict[str, Any]]) -> Callable[[R
     return respond
 
 
-def _answer(answer: Callable[[dict[str, str]], dict[str, Any]], query: dict[str, str]) -> tuple[int, bytes]:
+def _answer(answer: Answer, query: dict[str, str]) -> tuple[int, bytes]:
     try:
         return 200, _json(answer(query))
     except UserError as error:

@@ -1,18 +1,55 @@
 """Serving the dashboard on this machine's loopback address."""
 
+import asyncio
 import errno
 import socket
 import threading
 import webbrowser
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fl_platform.dashboard.app import make_app
 from fl_platform.dashboard.store import Store
 from fl_platform.errors import UserError
 
 HOST = "127.0.0.1"
+REQUEST_SECONDS = 30.0
+"""A connection that has not sent a whole request by then is closed."""
+MOST_CONNECTIONS = 128
+"""Requests on further connections are answered with 503."""
 _LONGEST_REQUEST = 1 << 20  # a chart of a thousand runs names them all
+
+
+class TimedProtocol(H11Protocol):
+    """Closes connections that send nothing, or a request too slowly; uvicorn only limits the pause after an answer."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(REQUEST_SECONDS, self._close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:  # a request is being answered
+            self._cancel()
+        elif self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self._close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel()
+        super().connection_lost(exc)
+
+    def _cancel(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _close(self) -> None:
+        self._deadline = None
+        self.transport.close()
 
 
 def bind(port: int) -> socket.socket:
@@ -38,7 +75,8 @@ def make_server(store: Store) -> uvicorn.Server:
         lifespan="off",
         ws="none",
         h11_max_incomplete_event_size=_LONGEST_REQUEST,
-        http="h11",
+        http=TimedProtocol,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=2,
     )
     return uvicorn.Server(config)

@@ -82,6 +82,7 @@ class Store:
             self._publish(self._archived, dict.fromkeys(self._archived, 1), ())
             return self.state
         found = discover(self.root)
+        self._forget(found)
         sweeps = tuple(self._sweep(path) for path in found.sweeps)
         trials = {run_id: trial for sweep in sweeps for run_id, trial in sweep.trials.items()}
         runs, versions = dict(self.state.runs), dict(self.state.versions)
@@ -100,6 +101,13 @@ class Store:
             del runs[run_id], versions[run_id]
         self._publish(runs, versions, sweeps)
         return self.state
+
+    def _forget(self, found: Found) -> None:
+        """Drop what was kept of runs, logs and sweeps that are gone; one that comes back is read anew."""
+        runs, logs, sweeps = set(found.runs), set(found.logs), set(found.sweeps)
+        self._readers = {run_id: reader for run_id, reader in self._readers.items() if reader.path in runs}
+        self._logs = {path: kept for path, kept in self._logs.items() if path in logs}
+        self._sweeps = {path: kept for path, kept in self._sweeps.items() if path in sweeps}
 
     def _publish(
         self, runs: dict[str, ShownRun], versions: dict[str, int], sweeps: tuple[ShownSweep, ...], unread: int = 0

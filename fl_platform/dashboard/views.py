@@ -49,7 +49,6 @@ class Views:
         self._selections: dict[str, Chosen] = {}
         self._selecting = threading.Lock()
         self._tables: tuple[object, dict[str, Any]] | None = None
-        self._one_at_a_time = threading.Lock()  # tables and forests are dear: a second request waits for the first
 
     def overview(self, query: dict[str, str]) -> dict[str, Any]:
         """Sweeps, and the runs that changed since the version the browser has; all of them when one was lost."""
@@ -57,6 +56,8 @@ class Views:
         since = _whole(query, "since", 0)
         is_full = since < max(state.complete_since, 1) or since > state.version
         changed = [run_id for run_id, version in state.versions.items() if is_full or version > since]
+        if is_full:
+            self._rows = {run_id: kept for run_id, kept in self._rows.items() if run_id in state.runs}
         return {
             "version": state.version,
             "full": is_full,
@@ -134,8 +135,7 @@ class Views:
         names = [key for key in chosen.differing if is_setting(key)]
         columns = [catalogue.column(name, runs) for name in names]
         values = [value if isinstance(value, float) else None for value in catalogue.column(objective, runs)]
-        with self._one_at_a_time:
-            return importances([visible(name) for name in names], columns, values)
+        return importances([visible(name) for name in names], columns, values)
 
     def tables(self, query: dict[str, str]) -> dict[str, Any]:
         """Tables 1 and 2 of the chosen runs; made again only when a run has ended since."""
@@ -143,12 +143,11 @@ class Views:
         target = _number(query, "target", None)
         if value not in MEASURES:
             raise unknown_name("value", value, MEASURES)
-        with self._one_at_a_time:
-            runs = self._chosen(query).runs
-            key = (value, unit, target, frozenset((run.log.run_id, run.log.status) for run in runs))
-            if self._tables is None or self._tables[0] != key:
-                self._tables = (key, _tables(runs, value, unit, target))
-            return self._tables[1]
+        runs = self._chosen(query).runs
+        key = (value, unit, target, frozenset((run.log.run_id, run.log.status) for run in runs))
+        if self._tables is None or self._tables[0] != key:
+            self._tables = (key, _tables(runs, value, unit, target))
+        return self._tables[1]
 
     def run(self, query: dict[str, str]) -> dict[str, Any]:
         """One run: everything it says about itself, and the end of what it printed."""
@@ -175,6 +174,7 @@ class Views:
         with self._selecting:
             state = self.store.state
             if self._catalogue.state is not state:
+                self._rows = {run_id: kept for run_id, kept in self._rows.items() if run_id in state.runs}
                 self._catalogue = Catalogue(state, self._row)
                 self._selections.clear()
             catalogue = self._catalogue

@@ -189,6 +189,8 @@ class Launcher:
         self.ledger.record(
             trial.number, outcome.state, run_id=trial.spec.run_id, attempt=running.attempt, pid=running.pid, data=data
         )
+        if outcome.state.is_done and not self.sweep.stops_early:
+            self._plans.pop(trial.number, None)  # the configurations of ten thousand trials would fill the memory
         why = f": {outcome.message}" if outcome.message else ""
         self.display.say(f"trial {trial.number} {outcome.state}{self._figure(outcome.summary)}{why}")
 

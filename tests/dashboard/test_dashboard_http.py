@@ -4,6 +4,8 @@ import http.client
 import json
 import re
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from fl_platform.cli import dashboard
-from fl_platform.dashboard import app
+from fl_platform.dashboard import app, server
 from fl_platform.dashboard.server import bind
 from fl_platform.errors import UserError
 from tests.dashboard.made_runs import HOSTILE, make_old, rows, served, write_rows, write_run
@@ -262,3 +264,66 @@ def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit):
         dashboard.main(["--port", "99999"])
     assert "99999 is not a port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT"])
+def test_a_connection_without_a_whole_request_is_closed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.4)
+    place = urlsplit(site.address)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+        for byte in sent:  # more bytes win no time
+            connection.sendall(bytes([byte]))
+            time.sleep(0.02)
+        assert connection.recv(100) == b""
+    assert site.get("/api/overview")["runs"]
+
+
+def test_a_second_request_on_a_connection_must_be_whole_in_time_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.4)
+    place = urlsplit(site.address)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+        connection.sendall(f"GET /nowhere HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
+        answer = b""
+        while b"Not Found" not in answer.rpartition(b"\r\n\r\n")[2]:
+            answer += connection.recv(10_000)
+        connection.sendall(b"GET /")
+        assert connection.recv(100) == b""
+
+
+def test_many_tables_at_once_are_made_in_turn_or_put_off_while_the_rest_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, threads, gate = [], set(), threading.Event()
+
+    def slow(*arguments: Any) -> dict[str, Any]:
+        gate.wait(20)
+        threads.add(threading.current_thread().name)
+        made.append(arguments)
+        return {}
+
+    monkeypatch.setattr("fl_platform.dashboard.views._tables", slow)
+    replies: list[Reply] = []
+    asking = [
+        threading.Thread(target=lambda target=target: replies.append(site.ask(f"/api/tables?target=0.{target}")))
+        for target in range(10, 40)
+    ]
+    for thread in asking:
+        thread.start()
+    deadline = time.monotonic() + 20
+    while len(replies) < len(asking) - app.MOST_WAITING and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert site.get("/api/overview")["runs"], "answered while every place for tables is taken"
+    gate.set()
+    for thread in asking:
+        thread.join(20)
+    codes = sorted(status for status, _, _ in replies)
+    assert codes == [200] * app.MOST_WAITING + [503] * (len(asking) - app.MOST_WAITING)
+    assert len(made) == app.MOST_WAITING
+    assert len(threads) == 1
+    put_off = next(reply for reply in replies if reply[0] == 503)
+    assert "try again" in json.loads(put_off[2])["error"]
+    assert put_off[1]["retry-after"] == "1"

@@ -124,6 +124,31 @@ def test_a_removed_run_disappears(tmp_path: Path) -> None:
     assert state.complete_since == state.version
 
 
+def test_a_run_that_was_moved_away_and_back_is_shown_again(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "a1")
+    write_run(tmp_path / "runs", "a2")
+    store = Store(tmp_path / "runs")
+    store.look()
+    (tmp_path / "runs" / "a1").rename(tmp_path / "a1")
+    assert set(store.look().runs) == {"a2"}
+    (tmp_path / "a1").rename(tmp_path / "runs" / "a1")
+    assert set(store.look().runs) == {"a1", "a2"}
+
+
+def test_a_directory_that_is_replaced_is_noticed(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "a1", made=rows(seed=1))
+    write_run(tmp_path / "other", "a1", made=rows(seed=2))
+    write_run(tmp_path / "other", "a3")
+    store = Store(tmp_path / "runs")
+    before = store.look().runs["a1"].log.history["test/accuracy"].to_pylist()
+    (tmp_path / "runs").rename(tmp_path / "gone")
+    assert not store.look().runs
+    (tmp_path / "other").rename(tmp_path / "runs")
+    after = store.look().runs
+    assert set(after) == {"a1", "a3"}
+    assert after["a1"].log.history["test/accuracy"].to_pylist() != before
+
+
 def test_several_outputs_below_one_path(tmp_path: Path) -> None:
     write_run(tmp_path / "one", "a1")
     write_run(tmp_path / "two" / "deeper", "a2")

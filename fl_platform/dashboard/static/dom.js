@@ -19,7 +19,12 @@ export const svg = (tag, attributes = {}, ...children) => filled(document.create
 // The answer of one address of the server; an Error carries its one sentence.
 export async function ask(name, parameters = {}) {
   const given = Object.entries(parameters).filter(([, value]) => value != null && value !== "");
-  const answer = await fetch(`/api/${name}?${new URLSearchParams(given)}`);
+  const address = `/api/${name}?${new URLSearchParams(given)}`;
+  let answer = await fetch(address);
+  for (let tries = 0; answer.status === 503 && tries < 10; tries++) {
+    await new Promise((done) => setTimeout(done, 1000)); // the server makes tables for others
+    answer = await fetch(address);
+  }
   const values = await answer.json();
   if (!answer.ok) throw new Error(values.error || answer.statusText);
   return values;
