@@ -318,6 +318,13 @@ class Algorithm(Rules, L.Callback):
         """Models scored beside it at every evaluation: name -> parameters, logged under ``metrics.score_of``."""
         return {}
 
+    def worker_model(self, start: LocalStart) -> tuple[Stack | Vector, Stack | Vector]:
+        """The model that each worker uses, scored by ``evaluation.workers``: what it would start its next round from.
+
+        Parameters and running statistics, for each worker or for all.
+        """
+        return self.start_local(start)
+
     def diagnostics(self) -> dict[str, float]:
         """Figures of the last server step, logged with the round."""
         return {}
@@ -378,7 +385,10 @@ def described(tensor: Tensor) -> str:
     return f"a tensor of shape {tuple(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
 
 
-_DEFAULT_HOOKS = {hook: vars(Algorithm)[hook] for hook in ("local_loss", "local_direction", "evaluated_params")}
+_DEFAULT_HOOKS = {
+    hook: vars(Algorithm)[hook]
+    for hook in ("local_loss", "local_direction", "evaluated_params", "start_local", "worker_model")
+}
 
 
 def has_default(algorithm: Algorithm, *hooks: str) -> bool:

@@ -32,6 +32,13 @@ class DataConfig:
     shards_per_worker: int = option(
         2, "label-sorted shards each worker gets", at_least=1, when=("data.partition", "shards")
     )
+    worker_test_fraction: float = option(
+        0.0,
+        "share of every worker's data that it does not train on, to score models there (evaluation.workers)",
+        at_least=0,
+        below=1,
+        identity="changed",
+    )
     validation_fraction: float = option(
         0.0, "share of the training data held out and evaluated instead of the test set", at_least=0, below=1
     )
@@ -100,6 +107,22 @@ class EvaluationConfig:
     )
     targets: list[float] | None = option(
         None, "accuracies whose rounds, bytes and seconds are reported; null: the data set's own", above=0, at_most=1
+    )
+    workers: bool = option(
+        False, "also score models on every worker's own test samples (data.worker_test_fraction)", identity="changed"
+    )
+    workers_every: int | None = option(
+        None,
+        "rounds between evaluations on workers, starting with the first; null: evaluation.every",
+        at_least=1,
+        when=("evaluation.workers", True),
+    )
+    finetune_steps: int = option(
+        0,
+        "score workers also after so many local steps of each from the model it has; 0: not",
+        at_least=0,
+        at_most=1_000_000,
+        when=("evaluation.workers", True),
     )
 
 

@@ -1,8 +1,9 @@
 """Local training of a whole cohort: one worker after another, in chunks, on several threads, over all ranks."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -40,13 +41,19 @@ class TrainingPool:
         """The piece of every item, in their order."""
         return list(self._threads.map(piece, items) if self._threads else map(piece, items))
 
-    def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
-        """Train some of the workers on whichever thread calls; writes their rows of the result."""
+    @contextmanager
+    def borrowed(self) -> Iterator[LocalTraining]:
+        """One that nobody else uses meanwhile."""
         training = self._idle.get()
         try:
-            return training.train(work.part(rows), result, rows)
+            yield training
         finally:
             self._idle.put(training)
+
+    def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
+        """Train some of the workers on whichever thread calls; writes their rows of the result."""
+        with self.borrowed() as training:
+            return training.train(work.part(rows), result, rows)
 
 
 def train_in_chunks(pool: TrainingPool, work: LocalWork, result: LocalResult, share: slice, chunk: int | None) -> None:

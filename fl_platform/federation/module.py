@@ -17,6 +17,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from fl_platform import seeding
 from fl_platform.algorithms.base import Algorithm, Federation, Start, the_algorithm
 from fl_platform.config.schema import Config, to_dict
 from fl_platform.data.device_samples import DeviceSamples
@@ -24,6 +25,7 @@ from fl_platform.data.partition import Partition
 from fl_platform.data.samples import Samples
 from fl_platform.data.sets.base import Dataset
 from fl_platform.data.streams import BatchStreams
+from fl_platform.data.worker_tests import split_worker_tests
 from fl_platform.engines.choice import ENGINES, Choice
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.evaluation import Scores, evaluate
@@ -37,6 +39,7 @@ from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
+from fl_platform.federation.worker_evaluation import FineTuning, WorkerEvaluation, with_tests
 from fl_platform.models.classifier import as_inputs
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import PRECISIONS, Network, refuse_tf32
@@ -87,6 +90,10 @@ class FederatedModule(L.LightningModule):
         self.config, self.dataset, self.network = config, dataset, network
         self.placeholder = torch.nn.Parameter(torch.zeros(()))  # DDP refuses a module without parameters
         self._sets = (train_set, test_set)
+        self.worker_tests: Partition | None = None
+        if config.data.worker_test_fraction:
+            labels, fraction = train_set.labels.numpy(), config.data.worker_test_fraction
+            partition, self.worker_tests = split_worker_tests(partition, labels, fraction, config.seed)
         self.sizes = partition.sizes
         self.streams = BatchStreams(partition, config.batch_size, config.seed)
         self.pool = WorkerPool(config.num_workers, config.cohort_size, config.availability, config.seed)
@@ -149,9 +156,8 @@ class FederatedModule(L.LightningModule):
         is_loop = engine == "loop" and initial.params.device.type == "cpu"
         # Where workers are trained one by one, threads train some side by side and kernels have one each.
         torch.set_num_threads(1 if is_loop else self.config.threads)
-        self.threads = TrainingPool(
-            [self._local_training(engine, index) for index in range(self.config.threads if is_loop else 1)]
-        )
+        num_threads = self.config.threads if is_loop else 1
+        self.threads = self._training_pool(engine, num_threads, self.algorithm, self.config.seed)
         self.server = Server(
             config=self.config,
             algorithm=self.algorithm,
@@ -165,17 +171,39 @@ class FederatedModule(L.LightningModule):
             initial=initial,
             ranks=self.ranks,
         )
+        self.worker_evaluation: WorkerEvaluation | None = None
+        if self.config.evaluation.workers:
+            tuning = self.threads  # not used
+            if self.config.evaluation.finetune_steps:
+                seed = seeding.key(self.config.seed, "finetune")
+                tuning = self._training_pool(engine, num_threads, FineTuning(), seed)
+            self.worker_evaluation = WorkerEvaluation(
+                server=self.server,
+                network=self.network,
+                samples=self.train_samples,
+                training=self.streams.partition,
+                tests=with_tests(self.worker_tests, self.config.data.worker_test_fraction),
+                fine_tuning=tuning,
+                is_stacked=engine == "stacked",
+            )
 
-    def _local_training(self, engine: str, index: int) -> LocalTraining:
-        network = self.network if index == 0 else self.network.copy()
-        return LocalTraining(
-            ENGINES[engine],
-            network.to(self.train_samples.device),
-            self.algorithm,
-            self.train_samples,
-            self.streams,
-            sgd=LocalSGD(self.config.local_momentum, self.config.local_weight_decay, self.config.local_clip),
-            seed=self.config.seed,
+    def _training_pool(self, engine: str, num_threads: int, algorithm: Algorithm, seed: int) -> TrainingPool:
+        """Local training by an algorithm; networks are copied for further threads."""
+        networks = [self.network, *(self.network.copy() for _ in range(num_threads - 1))]
+        sgd = LocalSGD(self.config.local_momentum, self.config.local_weight_decay, self.config.local_clip)
+        return TrainingPool(
+            [
+                LocalTraining(
+                    ENGINES[engine],
+                    network.to(self.train_samples.device),
+                    algorithm,
+                    self.train_samples,
+                    self.streams,
+                    sgd=sgd,
+                    seed=seed,
+                )
+                for network in networks
+            ]
         )
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
@@ -227,8 +255,18 @@ class FederatedModule(L.LightningModule):
     # --- evaluation and logging ---
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        if self.trainer.sanity_checking or self.scoreboard.diverged_round is not None or not self.is_due(self.round):
+        if self.trainer.sanity_checking or self.scoreboard.diverged_round is not None:
             return
+        if self.is_scheduled(self.round) or self.trainer.should_stop:
+            self._evaluate_server()
+        is_due = self.is_scheduled_on_workers(self.round) or self.trainer.should_stop
+        if self.worker_evaluation is not None and is_due and self.scoreboard.diverged_round is None:
+            found = self.worker_evaluation.figures(Model(self.scored_params, self.global_buffers), self.round)
+            self.row |= found
+            self.log_dict(found, logger=False, batch_size=1)
+
+    def _evaluate_server(self) -> None:
+        """Score the model that counts, and those beside it, on the test set."""
         scores = self.evaluate()
         self.row[metrics.TEST_LOSS] = scores.loss
         if not math.isfinite(scores.loss):  # an accuracy of such outputs says nothing
@@ -253,13 +291,14 @@ class FederatedModule(L.LightningModule):
         values = {metrics.TEST_ACCURACY: scores.accuracy, metrics.TEST_LOSS: scores.loss}
         self.log_dict(values, logger=logger, batch_size=1)
 
-    def is_due(self, round: int) -> bool:
-        """Evaluated rounds are the scheduled ones, and the last where the run ends early."""
-        return self.is_scheduled(round) or self.trainer.should_stop
-
     def is_scheduled(self, round: int) -> bool:
-        """The first round, every ``evaluation.every`` from it, and the last."""
+        """The first round, every ``evaluation.every`` from it, and the last; a run that ends early has one more."""
         every = self.config.evaluation.every or 1
+        return (round - 1) % every == 0 or round == self.config.num_rounds
+
+    def is_scheduled_on_workers(self, round: int) -> bool:
+        """The same for ``evaluation.workers_every``."""
+        every = self.config.evaluation.workers_every or self.config.evaluation.every or 1
         return (round - 1) % every == 0 or round == self.config.num_rounds
 
     def evaluate(self, params: Tensor | None = None) -> Scores:
@@ -332,8 +371,9 @@ class FederatedModule(L.LightningModule):
         if not self.history or self.scoreboard.diverged_round is not None:
             return
         last = self.history[-1]
-        if not self.is_scheduled(last[metrics.ROUND]) and metrics.TEST_ACCURACY in last:
-            self.history.replace_last(
-                {name: value for name, value in last.items() if not name.startswith(metrics.EVALUATED)}
-            )
+        early = [] if self.is_scheduled(last[metrics.ROUND]) else [metrics.EVALUATED]
+        early += [] if self.is_scheduled_on_workers(last[metrics.ROUND]) else [metrics.WORKERS]
+        kept = {name: value for name, value in last.items() if not name.startswith(tuple(early))}
+        if len(kept) < len(last):
+            self.history.replace_last(kept)
             self.scoreboard = Scoreboard.of_rows(self.scoreboard.targets, self.history)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, Start, Updates, check_returned
+from fl_platform.algorithms.base import Algorithm, LocalStart, Start, Updates, check_returned
 from fl_platform.config.schema import Config
 from fl_platform.data.streams import BatchStreams
 from fl_platform.engines.cohort import TrainingPool, train_cohort
@@ -54,6 +54,17 @@ class Server:
     def sizes_of(self, workers: np.ndarray) -> Tensor:
         """(2, S): rows of the table of sizes, for some workers."""
         return self.size_table[:, to_device([workers], self.size_table.device)[0]]
+
+    def start(self, model: Model, workers: np.ndarray) -> LocalStart:
+        """What the workers know before a round: the model, and what each of them has kept."""
+        starts = {
+            Start.GLOBAL_PARAMS: model.params,
+            Start.GLOBAL_BUFFERS: model.buffers,
+            Start.INITIAL_PARAMS: self.initial.params,
+            Start.INITIAL_BUFFERS: self.initial.buffers,
+        }
+        state = self.states.gather(workers, starts, {*self.algorithm.keeps, RUNNING_STATISTICS})
+        return LocalStart(workers, *model, state.pop(RUNNING_STATISTICS, model.buffers), state)
 
 
 def size_table(sizes: np.ndarray, like: Tensor) -> Tensor:
@@ -126,13 +137,7 @@ def local_work(server: Server, model: Model, workers: np.ndarray, round: int) ->
     steps = local_steps(server.config, server.streams, workers, round)
     order = np.argsort(-steps, kind="stable")
     workers, steps = workers[order], steps[order]
-    starts = {
-        Start.GLOBAL_PARAMS: model.params,
-        Start.GLOBAL_BUFFERS: model.buffers,
-        Start.INITIAL_PARAMS: server.initial.params,
-        Start.INITIAL_BUFFERS: server.initial.buffers,
-    }
-    state = server.states.gather(workers, starts, {*server.algorithm.keeps, RUNNING_STATISTICS})
+    start = server.start(model, workers)
     work = LocalWork(
         round=round,
         workers=workers,
@@ -140,9 +145,9 @@ def local_work(server: Server, model: Model, workers: np.ndarray, round: int) ->
         local_lr=local_rate(server.config, round),
         global_params=model.params,
         global_buffers=model.buffers,
-        buffers=state.pop(RUNNING_STATISTICS, model.buffers),
+        buffers=start.buffers,
         relative_sizes=server.sizes_of(workers)[1],
-        state=state,
+        state=start.state,
         gradient_passes=np.zeros(len(workers), np.int64),
     )
     keeps = server.algorithm.keeps

@@ -22,6 +22,16 @@ TOTAL_SECONDS = "time/total_seconds"
 TOTAL_BYTES = "communication/total_bytes"
 COMPRESSION_ERROR = "compression/relative_error"  # |v - C(v)| / |v|, mean over what workers send
 
+WORKERS = "workers/"  # what the names of all figures over workers' own test samples start with
+WORKERS_SCORED = "workers/scored"  # workers that have test samples of their own
+WORKERS_LOSS = "workers/loss"
+WORKERS_ACCURACY = "workers/accuracy"  # mean over workers
+WORKERS_STD = "workers/accuracy_std"
+WORST_WORKERS = "workers/accuracy_worst"  # mean of the worst tenth of the workers
+SMALL_WORKERS = "workers/accuracy_small"  # mean of the third of the workers with the fewest samples
+MEDIUM_WORKERS = "workers/accuracy_medium"
+LARGE_WORKERS = "workers/accuracy_large"
+
 QP_WORKER_ACTIVE = "qp/worker_active_anchors"
 QP_WORKER_RATIO = "qp/worker_norm_ratio"  # |p~| / |p|, mean over local steps and workers
 QP_WORKER_RESIDUAL = "qp/worker_kkt_residual"
@@ -53,6 +63,11 @@ ROUNDS = "rounds"
 def score_of(model: str, figure: str) -> str:
     """Key of a model scored beside the one that counts (FedDyn: server or active_mean); figure is accuracy or loss."""
     return f"test/{model}_{figure}"
+
+
+def fine_tuned(name: str) -> str:
+    """Key of a figure over workers after each has fine-tuned its model."""
+    return name.replace(WORKERS, f"{WORKERS}finetuned_", 1)
 
 
 def to_target(target: float, unit: str) -> str:

@@ -72,6 +72,9 @@ PLACEMENT = {
     "tracking.group": "g",
     "tracking.tags": "[a]",
     "tracking.also": "[csv]",
+    "tracking.media": "false",
+    "tracking.console": "false",
+    "tracking.artifacts": "best",
     "tracking.alert": "true",
     "checkpoint.every": "7",
     "checkpoint.keep_finished": "false",
@@ -117,6 +120,7 @@ IDENTITY = {
     "faults.workers": "fixed",
     "compression.name": "topk",
     "evaluation.every": "3",
+    "data.worker_test_fraction": "0.2",
     "evaluation.targets": "[0.5]",
     "precision": "float64",
     "tf32": "true",
@@ -131,6 +135,7 @@ OF_GRADMA = {
 }
 
 
+TESTED = "point=evaluation.workers=true data.worker_test_fraction=0.1"
 SWITCHED = {
     "data.dirichlet_omega": ("0.5", "data.partition=dirichlet", "data.partition=iid"),
     "data.shards_per_worker": ("5", "data.partition=shards", "data.partition=dirichlet"),
@@ -146,6 +151,8 @@ SWITCHED = {
     "server_lr_floor": ("0.1", "server_lr_schedule=cosine", "server_lr_schedule=constant"),
     "work.straggler_share": ("0.2", "work.name=uniform", "work.name=by_speed"),
     "work.speed_spread": ("0.2", "work.name=by_speed", "work.name=fixed"),
+    "evaluation.workers_every": ("5", TESTED, "evaluation.workers=false"),
+    "evaluation.finetune_steps": ("5", TESTED, "evaluation.workers=false"),
     "faults.scale": ("7", "faults.kind=huge", "faults.kind=nan"),
     "faults.std": ("7", "faults.kind=gaussian", "faults.kind=nan"),
     "faults.value": ("7", "faults.kind=same_value", "faults.kind=nan"),
@@ -158,7 +165,7 @@ SWITCHED = {
 
 
 def test_these_lists_name_every_key():
-    assert PLACEMENT.keys() | IDENTITY.keys() | SWITCHED.keys() == known_keys().keys()
+    assert PLACEMENT.keys() | IDENTITY.keys() | SWITCHED.keys() | {"evaluation.workers"} == known_keys().keys()
     assert {key for key, field in known_keys().items() if condition(field)} == SWITCHED.keys()
 
 
@@ -184,6 +191,10 @@ def test_fields_that_place_a_run_are_those_readers_of_runs_know():
 def test_what_the_experiment_is_changes_its_id(key):
     assert identifier(f"{key}={IDENTITY[key]}") != identifier()
     assert (spec_of(f"{key}={IDENTITY[key]}").group_id == spec_of().group_id) == (key == "seed")
+
+
+def test_scoring_workers_changes_the_id():
+    assert len({identifier(TESTED), identifier("data.worker_test_fraction=0.1"), identifier()}) == 3
 
 
 def test_keys_that_came_later_leave_the_ids_of_runs_without_them():

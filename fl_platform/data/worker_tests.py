@@ -1,0 +1,34 @@
+"""A part of every worker's data that it does not train on, to score models where the workers are."""
+
+import numpy as np
+
+from fl_platform import seeding
+from fl_platform.data.partition import Indices, Partition
+from fl_platform.data.samples import hold_out
+
+LEAST = 2
+"""Samples that a worker keeps for training (BatchNorm cannot train on one)."""
+
+
+def split_worker_tests(
+    partition: Partition, labels: Indices, fraction: float, seed: int
+) -> tuple[Partition, Partition]:
+    """Take a fraction of every worker's samples out of its training data; returns (training, tests).
+
+    Each class of a worker in proportion to its size. It depends on the seed and the worker's samples alone. A worker
+    that would be left with fewer than two samples gives fewer; one that has none to give has no test.
+    """
+    kept, held = [], []
+    for worker in range(partition.num_workers):
+        own = partition.of(worker)
+        count = max(0, min(round(fraction * len(own)), len(own) - LEAST))
+        stays, leaves = hold_out(labels[own], count, seeding.generator(seed, "worker_test", worker))
+        kept.append(own[stays])
+        held.append(own[leaves])
+    return joined(kept), joined(held)
+
+
+def joined(parts: list[Indices]) -> Partition:
+    """The partition in which worker i owns ``parts[i]``."""
+    offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
+    return Partition(np.concatenate(parts).astype(np.int64), offsets)
