@@ -58,6 +58,7 @@ def definitions(grids: Mapping[str, Axes]) -> list[SweepDefinition]:
         variants(),
         rates(),
         demo(),
+        robust(),
     ]
 
 
@@ -274,4 +275,23 @@ def demo() -> SweepDefinition:
         },
         notes="Most of it is Python's start, once per trial; --in-process beside --jobs 2 saves that and takes 90 "
         "core-seconds.",
+    )
+
+
+def robust() -> SweepDefinition:
+    """Six robust rules beside FedAvg over the share of faulty workers."""
+    return SweepDefinition(
+        name="robust_digits",
+        feeds="Accuracy over the share of faulty workers: FedAvg and six robust rules, three kinds of faults, digits.",
+        parameters={
+            "algorithm.name": values("fedavg", "median", "trimmed_mean", "krum", "multi_krum", "rfa", "norm_clipping"),
+            "faults.kind": values("sign_flip", "alie", "label_flip"),
+            "faults.probability": values(0.0, 0.1, 0.2, 0.3, 0.4),
+            "faults.workers": values("fixed"),
+            "data.name": values("digits"),
+            "data.dirichlet_omega": values(10.0, 0.1),
+            "num_rounds": values(30),
+            "seed": values(*SEEDS),
+        },
+        notes="Rates are the defaults, and so is what each rule takes to be faulty (20 %).",
     )
