@@ -64,10 +64,17 @@ def make_config(*args: str, workers: int = len(SIZES)) -> Config:
     ]  # fmt: skip
     if any(arg.startswith("local_epochs=") for arg in args):
         defaults.remove("local_steps=3")
-    config = compose([*defaults, *args])
+    config = compose([*defaults, *needed(args), *args])
     if "memory_size" in dict(walk(ALGORITHMS.get(config.algorithm["name"]))) and "memory_size" not in config.algorithm:
         config.algorithm["memory_size"] = max(config.cohort_size, workers - 1)
     return resolve(config).config
+
+
+def needed(args: tuple[str, ...]) -> list[str]:
+    """What the algorithm among the arguments needs, unless they say otherwise."""
+    given = dict(word.partition("=")[::2] for word in args)
+    kind = ALGORITHMS.get(given.get("algorithm.name", "fedavg"))
+    return [f"{key}={values[0]}" for key, values in kind.needs.items()]
 
 
 def make_module(

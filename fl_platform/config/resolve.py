@@ -97,9 +97,11 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
     if directory is not None:
         resolved = dataclasses.replace(resolved, output=dataclasses.replace(config.output, dir=str(directory.parent)))
     resolved.algorithm.update(kind.open_values(resolved))
+    check_needs(kind, resolved)
     kind.check(resolved)
     check_model_name(str(resolved.model.name))
     check_faults(resolved)
+    check_sampling(resolved)
     named = identity(resolved)
     run_id = digest(named) if directory is None else directory.name
     without_seed = {key: value for key, value in named.items() if key != "seed"}
@@ -111,6 +113,27 @@ def filled_in(compression: CompressionConfig) -> CompressionConfig:
     if compression.name == "none" or compression.error_feedback is not None:
         return compression
     return dataclasses.replace(compression, error_feedback=compression.name == "topk")
+
+
+def check_needs(kind: Any, config: Config) -> None:
+    """Raise UserError for a value with which the algorithm does not work."""
+    values = dict(flatten(to_dict(config)))
+    for key, wanted in kind.needs.items():
+        if values[key] not in wanted:
+            raise UserError(
+                f"{key}={shown(values[key])} does not go with algorithm.name={kind.name}; "
+                f"it needs {key}={' or '.join(map(shown, wanted))}"
+            )
+
+
+def check_sampling(config: Config) -> None:
+    """Raise UserError where a cohort can be larger than what an algorithm has room for."""
+    slots = config.algorithm.get("memory_size")
+    if config.cohort_sampling == "poisson" and slots and slots < config.num_workers:
+        raise UserError(
+            f"algorithm.memory_size={slots} is not allowed with cohort_sampling=poisson, whose cohorts may have all "
+            f"workers; it must be 0 or >= num_workers={config.num_workers}"
+        )
 
 
 def check_faults(config: Config) -> None:

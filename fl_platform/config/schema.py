@@ -294,6 +294,12 @@ class Config:
     model: ModelConfig = group(ModelConfig, "network")
     num_workers: int = option(100, "N", at_least=1)
     cohort_size: int = option(10, "S: workers sampled a round", at_least=1)
+    cohort_sampling: str = option(
+        "fixed",
+        "S workers without replacement, or every worker with probability S/N (cohorts of different sizes)",
+        choices=("fixed", "poisson"),
+        when=("cohort_sampling", "poisson"),  # so that run ids without it stay as they are
+    )
     num_rounds: int | None = option(None, "T; null: the paper's for the data set", at_least=1)
     local_steps: int | None = option(
         5, "I: SGD steps of a worker a round; null where local_epochs is given", at_least=1, at_most=1_000_000

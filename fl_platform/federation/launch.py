@@ -206,6 +206,7 @@ def summarise(module: FederatedModule, identifier: str) -> dict[str, Any]:
         metrics.STATUS: status.value,
         metrics.ROUNDS: rounds,
         **module.scoreboard.summary(),
+        **{key: module.history[-1][key] for key in (metrics.EPSILON,) if module.history and key in module.history[-1]},
         metrics.FINGERPRINT: module.fingerprint(),
     }
 

@@ -96,7 +96,9 @@ class FederatedModule(L.LightningModule):
             partition, self.worker_tests = split_worker_tests(partition, labels, fraction, config.seed)
         self.sizes = partition.sizes
         self.streams = BatchStreams(partition, config.batch_size, config.seed)
-        self.pool = WorkerPool(config.num_workers, config.cohort_size, config.availability, config.seed)
+        self.pool = WorkerPool(
+            config.num_workers, config.cohort_size, config.availability, config.seed, config.cohort_sampling
+        )
         self.scoreboard = Scoreboard(list(config.evaluation.targets or []))
         self.history = History()
         dtype = PRECISIONS[config.precision].dtype

@@ -19,15 +19,22 @@ class Cohort:
 
 
 class WorkerPool:
-    """Samples cohorts uniformly without replacement under an availability model.
+    """Samples cohorts under an availability model: S workers without replacement, or each with probability S/N.
 
     always: everybody answers (the paper). bernoulli: each sampled worker fails with a fixed probability.
     markov: before each round online workers leave and offline ones return with fixed probabilities, and cohorts
     are sampled from those online; everybody is online before the first round.
     """
 
-    def __init__(self, num_workers: int, cohort_size: int, availability: AvailabilityConfig, seed: int) -> None:
-        self.num_workers, self.cohort_size = num_workers, cohort_size
+    def __init__(
+        self,
+        num_workers: int,
+        cohort_size: int,
+        availability: AvailabilityConfig,
+        seed: int,
+        sampling: str = "fixed",
+    ) -> None:
+        self.num_workers, self.cohort_size, self.sampling = num_workers, cohort_size, sampling
         self.availability, self.seed = availability, seed
         self._online = np.ones(num_workers, dtype=bool) if availability.name == "markov" else None
 
@@ -39,10 +46,16 @@ class WorkerPool:
             self._advance(round)
             candidates = np.flatnonzero(self._online)
             size = min(size, len(candidates))
-        sampled = generator(self.seed, "cohort", round).choice(candidates, size, replace=False)
+        source = generator(self.seed, "cohort", round)
+        if self.sampling == "poisson":
+            taken = np.flatnonzero(source.random(self.num_workers) < self.cohort_size / self.num_workers)
+            sampled = np.intersect1d(taken, candidates) if self._online is not None else taken
+        else:
+            sampled = source.choice(candidates, size, replace=False)
         reporting = sampled
         if self.availability.name == "bernoulli":
-            arrives = generator(self.seed, "failures", round).random(size) >= self.availability.failure_probability
+            draw = generator(self.seed, "failures", round).random(len(sampled))
+            arrives = draw >= self.availability.failure_probability
             reporting = sampled[arrives]
         return Cohort(sampled, reporting)
 

@@ -92,17 +92,18 @@ def federated_round(server: Server, model: Model, round: int) -> Round:
      13  each worker sends d^(i) = x_t - x_{t+1}^(i)                          send (compressed), receive (with faults)
      16  D, x_{t+1}, m~_{t+1} = Server_Update([d^(i)], m~_t, D, eta_g, ...)   aggregate, server_step
 
-    A round to which nobody reports changes nothing; one whose mean update is not finite is not applied.
+    A round to which nobody reports changes nothing, unless the method ``steps_alone``; one whose mean update is not
+    finite is not applied.
     """
     cohort = server.pool.sample(round)
     figures, num_bytes = cohort_figures(cohort, round), bytes_sent(server, model, cohort)
     if len(cohort.reporting) == 0:
-        return Round(model, figures, num_bytes)
+        return Round(step_alone(server, model, round, figures), figures, num_bytes)
     server.algorithm.begin_round(cohort.reporting, round)
     result = local_work(server, model, cohort.reporting, round)
     result = receive(server, send(server, model, result, round), round, figures)
     if len(result.workers) == 0:
-        return Round(model, figures, num_bytes)
+        return Round(step_alone(server, model, round, figures), figures, num_bytes)
     updates = aggregate(server, model, result, round)
     figures |= update_figures(updates, result)
     if not math.isfinite(figures[metrics.UPDATE_NORM]):
@@ -224,6 +225,30 @@ def server_step(server: Server, model: Model, updates: Updates, result: LocalRes
     params = torch.sub(model.params, direction, alpha=server_rate(server.config, updates.round))
     buffers = model.buffers if server.config.buffers == "server" else updates.average(result.buffers)
     return Model(params, buffers)
+
+
+def step_alone(server: Server, model: Model, round: int, figures: dict[str, Any]) -> Model:
+    """The server's step in a round without updates: none, or that of a method whose noise must not be left out."""
+    if not server.algorithm.steps_alone:
+        return model
+    none = model.params.new_empty(0)
+    direction = server.algorithm.server_direction(
+        Updates(
+            round=round,
+            workers=np.empty(0, np.int64),
+            delta=model.params.new_empty(0, len(model.params)),
+            weights=none,
+            population_weights=none,
+            sent={},
+            global_params=model.params,
+            step_counts=np.empty(0, np.int64),
+            local_lr=local_rate(server.config, round),
+            local_momentum=server.config.local_momentum,
+        )
+    )
+    figures |= server.algorithm.diagnostics()
+    params = torch.sub(model.params, direction, alpha=server_rate(server.config, round))
+    return Model(params, model.buffers)
 
 
 def keep_states(server: Server, result: LocalResult) -> None:

@@ -32,6 +32,10 @@ SMALL_WORKERS = "workers/accuracy_small"  # mean of the third of the workers wit
 MEDIUM_WORKERS = "workers/accuracy_medium"
 LARGE_WORKERS = "workers/accuracy_large"
 
+EPSILON = "privacy/epsilon"  # spent so far, at algorithm.delta
+CLIP_NORM = "privacy/clip_norm"
+CLIPPED_SHARE = "privacy/clipped_share"  # of this round's updates
+
 QP_WORKER_ACTIVE = "qp/worker_active_anchors"
 QP_WORKER_RATIO = "qp/worker_norm_ratio"  # |p~| / |p|, mean over local steps and workers
 QP_WORKER_RESIDUAL = "qp/worker_kkt_residual"

@@ -99,6 +99,7 @@ IDENTITY = {
     "model.options": "{a: 1}",
     "num_workers": "50",
     "cohort_size": "5",
+    "cohort_sampling": "poisson",
     "num_rounds": "7",
     "local_steps": "2",
     "local_epochs": "2",

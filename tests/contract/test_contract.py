@@ -109,7 +109,7 @@ def test_hyper_parameters_survive_words_config_and_checkpoint(name, tmp_path):
         elif isinstance(changed, float):
             changed = changed / 2
         elif changed is None:
-            changed = 5 if field_name == "memory_size" else field.metadata["at_least"]
+            changed = 5 if field_name == "memory_size" else field.metadata["at_least"] or 0.5
         args.append(f"algorithm.{field_name}={changed}")
     config = make_config(*args, "num_rounds=1")
     algorithm = make_algorithm(config)
