@@ -33,8 +33,8 @@ from torch import Tensor, nn
 
 from fl_platform.algorithms.accountant import AMPLIFICATIONS, Accountant, require_accountant
 from fl_platform.algorithms.base import Algorithm, Federation, Updates, state
+from fl_platform.algorithms.clipping import clip_factors
 from fl_platform.algorithms.momentum import SlowMomentum
-from fl_platform.algorithms.norm_clipping import clip_factors
 from fl_platform.config.options import option
 from fl_platform.config.schema import Config
 from fl_platform.errors import UserError

@@ -9,18 +9,10 @@ Departures: the weak noise that the paper adds as a second defence is left out; 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
 from fl_platform.algorithms.base import Algorithm, Updates
+from fl_platform.algorithms.clipping import clip_factors
 from fl_platform.config.options import option
-from fl_platform.models.flat import Stack, Vector
-
-
-def clip_factors(stack: Stack, max_norm: float | Vector) -> Vector:
-    """(S,): min(1, max_norm / |v_i|) of every row."""
-    norms: Tensor = torch.linalg.vector_norm(stack, dim=1)
-    return (max_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1)
+from fl_platform.models.flat import Vector
 
 
 @dataclass(eq=False)
