@@ -73,8 +73,7 @@ def make_config(*args: str, workers: int = len(SIZES)) -> Config:
 def needed(args: tuple[str, ...]) -> list[str]:
     """What the algorithm among the arguments needs, unless they say otherwise."""
     given = dict(word.partition("=")[::2] for word in args)
-    kind = ALGORITHMS.get(given.get("algorithm.name", "fedavg"))
-    return [f"{key}={values[0]}" for key, values in kind.needs.items()]
+    return [need.partition("|")[0] for need in ALGORITHMS.describe(given.get("algorithm.name", "fedavg")).needs]
 
 
 def make_module(

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from fl_platform.config.rules import Rules
+from fl_platform.config.schema import Config
 from fl_platform.errors import UserError
 
 AMPLIFICATIONS = ("poisson", "fixed", "none")
@@ -87,3 +89,48 @@ class Accountant:
         if self.amplification == "poisson":
             return package.PoissonSampledDpEvent(self.cohort_size / self.num_workers, whole)
         return whole
+
+
+def amplification_of(config: Config) -> str:
+    """Return what the sampler of a run lets an accountant claim.
+
+    Where workers come and go, the chance of being sampled is not the one that the accountant knows.
+    """
+    return config.cohort_sampling if config.availability.name == "always" else "none"
+
+
+class PrivacyRules(Rules):
+    """Fills in delta, the noise of counts and what the sampler lets one claim; refuses what is not private."""
+
+    @classmethod
+    def open_values(cls, config: Config) -> dict[str, Any]:
+        given = config.algorithm
+        values = super().open_values(config)
+        if given["delta"] is None:
+            values["delta"] = config.num_workers**-1.1 if config.num_workers > 1 else 0.5
+        if given["amplification"] is None:
+            values["amplification"] = amplification_of(config)
+        if given["clipping"] == "adaptive" and given["count_noise"] is None:
+            values["count_noise"] = max(config.cohort_size / 20, given["noise_multiplier"])
+        return values
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        given = config.algorithm
+        if given["noise_multiplier"] > 0:
+            require_accountant()
+            if given["clip_norm"] is None:
+                raise UserError("algorithm.clip_norm=null is not allowed with noise; it must be > 0")
+        if given["clipping"] == "adaptive" and given["clip_norm"] is None:
+            raise UserError("algorithm.clip_norm=null is not allowed with adaptive clipping; it must be > 0")
+        if given["clipping"] == "adaptive" and given["noise_multiplier"] >= 2 * given["count_noise"]:
+            raise UserError(
+                f"algorithm.count_noise={given['count_noise']:g} is not allowed; it must be more than half of "
+                f"algorithm.noise_multiplier={given['noise_multiplier']:g}"
+            )
+        if given["amplification"] not in ("none", amplification_of(config)):
+            raise UserError(
+                f"algorithm.amplification={given['amplification']} is not what the sampler gives; "
+                f"allowed: {' | '.join(dict.fromkeys((amplification_of(config), 'none')))}"
+            )

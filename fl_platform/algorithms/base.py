@@ -256,8 +256,8 @@ class Algorithm(Rules, L.Callback):
     sends: ClassVar[tuple[str, ...]] = ()
     """Names of ``finish_local`` that go to the server."""
 
-    needs: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    """Keys of the configuration and the values that this method works with; a run with another is refused."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Keys of the configuration and the values that this method works with, such as ``model.norm=group|none``."""
     steps_alone: ClassVar[bool] = False
     """Whether the server also steps in a round to which nobody reports: ``server_direction`` has no updates then."""
 

@@ -26,17 +26,16 @@ method, in which whoever knows the seed can subtract the noise. Logged losses, n
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fl_platform.algorithms.accountant import AMPLIFICATIONS, Accountant, require_accountant
+from fl_platform.algorithms.accountant import AMPLIFICATIONS, Accountant, PrivacyRules
 from fl_platform.algorithms.base import Algorithm, Federation, Updates, state
 from fl_platform.algorithms.clipping import clip_factors
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.config.options import option
-from fl_platform.config.schema import Config
 from fl_platform.errors import UserError
 from fl_platform.models.flat import Vector
 from fl_platform.runs import metrics
@@ -44,12 +43,12 @@ from fl_platform.seeding import torch_generator
 
 
 @dataclass(eq=False)
-class DpFedAvg(Algorithm, name="dp_fedavg", label="DP-FedAvg"):
+class DpFedAvg(PrivacyRules, Algorithm, name="dp_fedavg", label="DP-FedAvg"):
     """Updates are clipped and the server adds noise; the privacy spent is logged."""
 
     kind: ClassVar[str] = "server"
     group: ClassVar[str] = "private"
-    needs: ClassVar[dict[str, tuple[Any, ...]]] = {"model.norm": ("group", "none")}
+    needs: ClassVar[tuple[str, ...]] = ("model.norm=group|none",)
     steps_alone: ClassVar[bool] = True
 
     noise_multiplier: float = option(
@@ -78,47 +77,16 @@ class DpFedAvg(Algorithm, name="dp_fedavg", label="DP-FedAvg"):
     clip: float | None = state()  # C
     rounds_spent: int = state(lambda _: 0)
 
-    @classmethod
-    def open_values(cls, config: Config) -> dict[str, Any]:
-        given = config.algorithm
-        values = super().open_values(config)
-        if given["delta"] is None:
-            values["delta"] = config.num_workers**-1.1 if config.num_workers > 1 else 0.5
-        if given["amplification"] is None:
-            values["amplification"] = amplification_of(config)
-        if given["clipping"] == "adaptive" and given["count_noise"] is None:
-            values["count_noise"] = max(config.cohort_size / 20, given["noise_multiplier"])
-        return values
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        super().check(config)
-        given, name = config.algorithm, config.algorithm["name"]
-        if cls.sends:
-            raise UserError(f"algorithm.name={name} sends {', '.join(cls.sends)} beside the update, which has no noise")
-        if given["noise_multiplier"] > 0:
-            require_accountant()
-            if given["clip_norm"] is None:
-                raise UserError("algorithm.clip_norm=null is not allowed with noise; it must be > 0")
-        if given["clipping"] == "adaptive" and given["clip_norm"] is None:
-            raise UserError("algorithm.clip_norm=null is not allowed with adaptive clipping; it must be > 0")
-        if given["clipping"] == "adaptive" and given["noise_multiplier"] >= 2 * given["count_noise"]:
-            raise UserError(
-                f"algorithm.count_noise={given['count_noise']:g} is not allowed; it must be more than half of "
-                f"algorithm.noise_multiplier={given['noise_multiplier']:g}"
-            )
-        if given["amplification"] not in ("none", amplification_of(config)):
-            raise UserError(
-                f"algorithm.amplification={given['amplification']} is not what the sampler gives; "
-                f"allowed: {' | '.join(dict.fromkeys((amplification_of(config), 'none')))}"
-            )
-
     def adapt_network(self, network: nn.Module, shape: tuple[int, int, int], num_classes: int) -> None:
         if any(True for _ in network.buffers()):
             raise ValueError("cannot be trained privately: running statistics would leave the workers without noise")
 
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
+        if self.sends:
+            raise UserError(
+                f"algorithm.name={self.name} sends {', '.join(self.sends)} beside the update, which has no noise"
+            )
         self.clip = self.clip_norm
         self._figures: dict[str, float] = {}
         self.seed, self.cohort_size = federation.seed, federation.cohort_size
@@ -173,11 +141,3 @@ class DpFedAvg(Algorithm, name="dp_fedavg", label="DP-FedAvg"):
 @dataclass(eq=False)
 class DpFedAvgM(SlowMomentum, DpFedAvg, name="dp_fedavgm", label="DP-FedAvgM"):
     """DP-FedAvg with slow momentum on the noisy mean, which costs no privacy."""
-
-
-def amplification_of(config: Config) -> str:
-    """Return what the sampler of a run lets an accountant claim.
-
-    Where workers come and go, the chance of being sampled is not the one that the accountant knows.
-    """
-    return config.cohort_sampling if config.availability.name == "always" else "none"

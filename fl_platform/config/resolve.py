@@ -115,14 +115,15 @@ def filled_in(compression: CompressionConfig) -> CompressionConfig:
     return dataclasses.replace(compression, error_feedback=compression.name == "topk")
 
 
-def check_needs(kind: Any, config: Config) -> None:
+def check_needs(kind: Description, config: Config) -> None:
     """Raise UserError for a value with which the algorithm does not work."""
     values = dict(flatten(to_dict(config)))
-    for key, wanted in kind.needs.items():
-        if values[key] not in wanted:
+    for need in kind.needs:
+        key, _, wanted = need.partition("=")
+        if shown(values[key]) not in wanted.split("|"):
             raise UserError(
                 f"{key}={shown(values[key])} does not go with algorithm.name={kind.name}; "
-                f"it needs {key}={' or '.join(map(shown, wanted))}"
+                f"it needs {key}={' or '.join(wanted.split('|'))}"
             )
 
 
