@@ -15,6 +15,7 @@ from fl_platform.config.resolve import identity, resolve
 from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys, to_dict
 from fl_platform.data import datasets
 from fl_platform.errors import UserError
+from tests.federations import needed
 
 
 def spec_of(*args):
@@ -71,6 +72,9 @@ PLACEMENT = {
     "tracking.entity": "e",
     "tracking.group": "g",
     "tracking.tags": "[a]",
+    "tracking.media": "true",
+    "tracking.console": "true",
+    "tracking.artifacts": "last",
     "tracking.also": "[csv]",
     "tracking.media": "false",
     "tracking.console": "false",
@@ -259,8 +263,8 @@ def test_equal_experiments_given_in_different_ways_have_one_id(tmp_path):
 def test_a_default_said_aloud_does_not_change_the_id(name):
     fields = [(key, default_of(field)) for key, field in walk(base.get(name))]
     args = [f"algorithm.{key}={'null' if value is None else value}" for key, value in fields]
-    args.insert(0, f"algorithm.name={name}")
-    assert identifier(*args) == identifier(f"algorithm.name={name}")
+    chosen = (f"algorithm.name={name}", *needed((f"algorithm.name={name}",)))
+    assert identifier(*chosen, *args) == identifier(*chosen)
 
 
 @pytest.mark.parametrize(
