@@ -77,7 +77,7 @@ class DpFedAvg(PrivacyRules, Algorithm, name="dp_fedavg", label="DP-FedAvg"):
     clip: float | None = state()  # C
     rounds_spent: int = state(lambda _: 0)
 
-    def adapt_network(self, network: nn.Module, shape: tuple[int, int, int], num_classes: int) -> None:
+    def adapt_network(self, network: nn.Module, example: Tensor, num_classes: int) -> None:
         if any(True for _ in network.buffers()):
             raise ValueError("cannot be trained privately: running statistics would leave the workers without noise")
 
