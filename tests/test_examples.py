@@ -52,7 +52,7 @@ import sys
 from fl_platform.cli import main
 common = ["plugins=[fl_example]", "data.name=stripes", "tracking.mode=disabled", "trainer.enable_progress_bar=false"]
 for own in (["algorithm.name=fedclip", "algorithm.max_norm=0.5", "num_rounds=2"],
-            ["algorithm.name=fedadagrad", "server_lr=0.1", "num_rounds=12"]):
+            ["algorithm.name=fedscale", "server_lr=0.1", "num_rounds=12"]):
     assert main(["run", *common, *own]) == 0
 """
 
@@ -68,11 +68,11 @@ def test_the_plugin_package_trains(tmp_path: Path) -> None:
     assert tops[1] > 0.5, "four classes: chance is 0.25"
     rows = [path.read_text(encoding="utf-8") for path in tmp_path.glob("runs/*/attempts/*/rounds.jsonl")]
     assert any("clip/share" in row for row in rows)
-    assert any("adagrad/largest_square" in row for row in rows)
+    assert any("scale/largest_square" in row for row in rows)
 
 
 def test_the_page_prints_the_package() -> None:
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    for name in ("fedclip", "fedadagrad", "stripes", "small_cnn"):
+    for name in ("fedclip", "fedscale", "stripes", "small_cnn"):
         assert (PLUGIN / "fl_example" / f"{name}.py").read_text(encoding="utf-8") in blocks, name

@@ -98,6 +98,8 @@ class LocalBatch:
     state: Mapping[str, Stack]
     global_params: Vector
     global_buffers: Vector
+    count_classes: Callable[[int], Tensor]
+    frozen_logits: Callable[[], Tensor]
     frozen_features: Callable[[Stack | Vector, Stack | Vector], Tensor]
     """(params, buffers) -> (S, B, F) features of this batch by the network with those values, in evaluation mode and
     without gradient."""
@@ -105,6 +107,16 @@ class LocalBatch:
     """(first, x, params, train) -> logits: x (S, B, ...) through the blocks from number ``first`` on, with the values
     ``params`` and the global model's running statistics, which are not updated; differentiable in x. ``train`` means
     batch statistics and dropout."""
+
+    @cached_property
+    def class_counts(self) -> Tensor:
+        """(S, K): how many samples of each class every worker has to train on."""
+        return self.count_classes(self.logits.shape[-1])
+
+    @cached_property
+    def global_logits(self) -> Tensor:
+        """(S, B, K): logits of x_t on this batch, in evaluation mode and without gradient; computed once per step."""
+        return self.frozen_logits()
 
     def mean(self, values: Tensor) -> Tensor:
         """(S, B) -> (S,), padding left out."""
@@ -251,6 +263,8 @@ class Algorithm(Rules, L.Callback):
     group: ClassVar[str] = PAPER
     """Where lists, tables and figures show it: one of ``paper.methods.FURTHER_GROUPS``; outside the package "plugin"
     unless the class itself declares another."""
+    equation: ClassVar[str] = ""  # where it departs from FedAvg, in one line
+    gradients: ClassVar[int] = 1  # taken by a worker per local step
     downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker per round
     uploads: ClassVar[int] = 1
     sends: ClassVar[tuple[str, ...]] = ()

@@ -40,7 +40,7 @@ class SingleObjective(StackedObjective):
         self._batches = list(zip(x.unbind(), samples.labels(indices).unsqueeze(1).unbind(), strict=True))
 
     def load(self, step: int) -> None:
-        self._step, self._training_passes = step, 0
+        self._step, self._training_passes, self._global_logits = step, 0, None
         self._x, self._labels = self._batch(step)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:

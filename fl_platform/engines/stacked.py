@@ -22,6 +22,8 @@ class StackedObjective(Objective):
     _labels: Tensor  # (S, B)
     _mask: Tensor | None = None  # (S, B), False for padding; None where there is none
     _row_weights: Tensor | None = None  # (S, B), of real rows in a mean
+    _global_logits: Tensor | None = None  # (S, B, K) of the current batch, once an algorithm has asked for them
+    _class_counts: Tensor | None = None  # (S, K) of the whole stack, likewise
 
     def __init__(self, training: LocalTraining, work: LocalWork, plan: LoadedPlan) -> None:
         self._training, self._work, self._network, self._plan = training, work, training.network, plan
@@ -37,7 +39,7 @@ class StackedObjective(Objective):
         if rows != self._rows:
             self._rows, self._state = rows, part_of(self._work.state, slice(rows))
         indices = self._plan.indices[step, :rows, :width]
-        self._step, self._training_passes = step, 0
+        self._step, self._training_passes, self._global_logits = step, 0, None
         self._x = self._training.samples.batch(indices, self._keys)
         self._labels = self._training.samples.labels(indices)
         self._mask = self._plan.mask[step, :rows, :width] if self._plan.is_padded[step] else None
@@ -100,16 +102,33 @@ class StackedObjective(Objective):
             state=self._state,
             global_params=self._work.global_params,
             global_buffers=self._work.global_buffers,
+            count_classes=self._count_classes,
+            frozen_logits=self._frozen_logits,
             frozen_features=self._frozen_features,
             run_blocks=self._run_blocks,
         )
 
-    def _frozen_features(self, params: Stack | Vector, buffers: Stack | Vector) -> Tensor:
+    def _frozen(self, params: Stack | Vector, buffers: Stack | Vector) -> Output:
+        """The current batch through the network with other values, in evaluation mode and without gradient."""
         weights = self._network.parameters.views(self.own(params))
         with torch.no_grad():
-            features = self.forward(weights, buffers, self._x, self._keys, train=False).features
+            return self.forward(weights, buffers, self._x, self._keys, train=False)
+
+    def _frozen_features(self, params: Stack | Vector, buffers: Stack | Vector) -> Tensor:
+        features = self._frozen(params, buffers).features
         assert features is not None
         return features
+
+    def _frozen_logits(self) -> Tensor:
+        if self._global_logits is None:
+            self._global_logits = self._frozen(self._work.global_params, self._work.global_buffers).logits
+        return self._global_logits
+
+    def _count_classes(self, num_classes: int) -> Tensor:
+        """The training samples of each class, of the workers that take the current step."""
+        if self._class_counts is None:
+            self._class_counts = self._training.class_counts(self._work, num_classes)
+        return self._class_counts[: self._rows]
 
     def _run_blocks(self, first: int, x: Tensor, params: Vector, train: bool) -> Tensor:
         weights = self._network.parameters.views(params)

@@ -110,6 +110,7 @@ class LocalTraining:
         self.sgd, self.seed = sgd, seed
         self._perceptron = Perceptron.of(network) if samples.device.type == "cpu" else None  # gains measured there
         self._memory = Recycler()
+        self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
 
     @property
     def perceptron(self) -> Perceptron | None:
@@ -202,6 +203,15 @@ class LocalTraining:
         for name, stack in self.algorithm.finish_local(run).items():
             check_returned(self.algorithm, "finish_local", stack, result.outcome[name][rows])
             result.outcome[name][rows] = stack
+
+    def class_counts(self, work: LocalWork, num_classes: int) -> Tensor:
+        """(S, num_classes): the training samples of each class that the workers have."""
+        if self._class_counts is None:
+            partition, labels = self.streams.partition, self.images.all_labels.cpu().numpy()
+            owned = (labels[partition.of(worker)] for worker in range(partition.num_workers))
+            counted = np.stack([np.bincount(mine, minlength=num_classes) for mine in owned])
+            self._class_counts = torch.from_numpy(counted).to(work.global_params)
+        return self._class_counts[to_device([work.workers], self.images.device)[0]]
 
     def empty(self, name: str, rows: int, work: LocalWork) -> Stack:
         """Uninitialised vectors of parameters, in memory that nobody holds."""

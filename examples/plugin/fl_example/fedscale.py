@@ -1,4 +1,4 @@
-"""FedAdagrad: Reddi et al., Adaptive Federated Optimization, 2021, without its momentum.
+"""FedScale: the server scales every coordinate as Adagrad does (an example; `fedadagrad` is the published method).
 
 v_t = v_{t-1} + d_t^2,  x_{t+1} = x_t - server_lr * d_t / (sqrt(v_t) + tau),  d_t = avg_S(x_t - x_i), v_0 = 0.
 """
@@ -10,7 +10,7 @@ from fl_platform import Algorithm, Updates, Vector, option, state, zeros
 
 
 @dataclass(eq=False)
-class FedAdagrad(Algorithm, name="fedadagrad", label="FedAdagrad"):
+class FedScale(Algorithm, name="fedscale", label="FedScale"):
     """FedAvg's workers; the server scales each coordinate by the updates it has seen."""
 
     kind: ClassVar[str] = "server"
@@ -24,4 +24,4 @@ class FedAdagrad(Algorithm, name="fedadagrad", label="FedAdagrad"):
         return mean / (self.squares.sqrt() + self.tau)
 
     def diagnostics(self) -> dict[str, float]:
-        return {"adagrad/largest_square": float(self.squares.max())}
+        return {"scale/largest_square": float(self.squares.max())}

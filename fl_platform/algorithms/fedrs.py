@@ -1,0 +1,31 @@
+"""FedRS: Li and Zhan, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data, KDD 2021.
+
+https://doi.org/10.1145/3447548.3467254. Workers minimise the cross-entropy of logits that are multiplied by alpha
+for the classes of which they have no sample, so that these classes' weights are pushed away less. With alpha = 1 it
+is FedAvg.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fl_platform.algorithms.base import Algorithm, LocalBatch
+from fl_platform.config.options import option
+
+
+@dataclass(eq=False)
+class FedRS(Algorithm, name="fedrs", label="FedRS"):
+    """Workers scale down the logits of classes that they lack."""
+
+    group: ClassVar[str] = "worker correction"
+    equation: ClassVar[str] = r"\ell = \mathrm{CE}(\alpha_c a_c),\; \alpha_c = \alpha^{[n_{i,c} = 0]}"
+
+    alpha: float = option(0.5, "factor of the logits of absent classes", at_least=0, at_most=1, grid=(0.1, 0.5, 0.9))
+
+    def local_loss(self, batch: LocalBatch) -> Tensor:
+        if self.alpha == 1:
+            return super().local_loss(batch)
+        factors = torch.where(batch.class_counts > 0, 1.0, self.alpha).to(batch.logits.dtype)
+        return batch.cross_entropy(batch.logits * factors.unsqueeze(1))

@@ -1,0 +1,34 @@
+"""FedSAM: Qu et al., Generalized Federated Learning via Sharpness Aware Minimization, ICML 2022.
+
+https://arxiv.org/abs/2206.02618. Workers follow the gradient of the same batch at the worst point within rho:
+
+    g~ = grad f_i(x_tau + rho g / |g|),   x_{tau+1} = x_tau - local_lr g~.
+
+With rho = 0 FedSAM is FedAvg.
+Departures: server_lr scales the mean update (1 averages the models); the second gradient has dropout of its own,
+and running statistics come from the first.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fl_platform.algorithms.base import Algorithm, LocalStep
+from fl_platform.config.options import option
+from fl_platform.models.flat import Stack
+
+
+@dataclass(eq=False)
+class FedSAM(Algorithm, name="fedsam", label="FedSAM"):
+    """Workers look for flat minima: they follow the gradient at the worst point nearby."""
+
+    group: ClassVar[str] = "worker correction"
+    gradients: ClassVar[int] = 2
+    equation: ClassVar[str] = r"x_{\tau+1} = x_\tau - \eta_l \nabla f_i(x_\tau + \rho\, g / |g|)"
+
+    rho: float = option(0.05, "how far the worst point may be", at_least=0, grid=(0.01, 0.05, 0.1, 0.5))
+
+    def local_direction(self, step: LocalStep) -> Stack:
+        if self.rho == 0:
+            return super().local_direction(step)
+        norms = step.gradient.norm(dim=1, keepdim=True)
+        return step.gradient_at(step.params + self.rho * step.gradient / norms.clamp_min(1e-12))
