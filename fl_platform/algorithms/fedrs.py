@@ -27,5 +27,5 @@ class FedRS(Algorithm, name="fedrs", label="FedRS"):
     def local_loss(self, batch: LocalBatch) -> Tensor:
         if self.alpha == 1:
             return super().local_loss(batch)
-        factors = torch.where(batch.class_counts > 0, 1.0, self.alpha).to(batch.logits.dtype)
+        factors = torch.ones_like(batch.class_counts).masked_fill(batch.class_counts == 0, self.alpha)
         return batch.cross_entropy(batch.logits * factors.unsqueeze(1))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,8 +20,8 @@ from fl_platform.algorithms.base import (
     LocalStep,
     check_returned,
     has_default,
-    per_worker,
 )
+from fl_platform.algorithms.inputs import per_worker
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.engines.records import Records
@@ -207,11 +208,11 @@ class LocalTraining:
     def class_counts(self, work: LocalWork, num_classes: int) -> Tensor:
         """(S, num_classes): the training samples of each class that the workers have."""
         if self._class_counts is None:
-            partition, labels = self.streams.partition, self.images.all_labels.cpu().numpy()
+            partition, labels = self.streams.partition, self.samples.all_labels.cpu().numpy()
             owned = (labels[partition.of(worker)] for worker in range(partition.num_workers))
             counted = np.stack([np.bincount(mine, minlength=num_classes) for mine in owned])
             self._class_counts = torch.from_numpy(counted).to(work.global_params)
-        return self._class_counts[to_device([work.workers], self.images.device)[0]]
+        return self._class_counts[to_device([work.workers], self.samples.device)[0]]
 
     def empty(self, name: str, rows: int, work: LocalWork) -> Stack:
         """Uninitialised vectors of parameters, in memory that nobody holds."""

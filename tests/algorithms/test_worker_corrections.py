@@ -13,7 +13,7 @@ from fl_platform.algorithms.fedlc import FedLC
 from fl_platform.algorithms.fedntd import FedNTD
 from fl_platform.algorithms.fedrs import FedRS
 from fl_platform.runs import metrics
-from tests.algorithms.trajectories import DROPOUT, run, run_quadratics
+from tests.algorithms.trajectories import DROPOUT, run, run_quadratics, watch
 from tests.federations import SIZES, images
 
 RATE, SERVER_RATE = 0.15, 0.8
@@ -169,3 +169,41 @@ def test_class_counts_and_global_logits_are_those_of_the_worker_and_of_the_globa
     first = seen[0]
     assert close(first.global_logits, first.logits.detach())
     assert not close(seen[-1].global_logits, seen[-1].logits.detach(), 1e-6)
+
+
+@pytest.mark.parametrize(("name", "rho"), [("fedcm", None), ("mofedsam", 0.05)])
+def test_momentum_that_is_sent_is_the_mean_direction_of_the_last_round(name, rho):
+    """Steps along fresh g + (1 - fresh) Delta on quadratics, Delta = avg (x_t - x_i) / (I local_lr)."""
+    fields = ["algorithm.fresh=0.4", *([f"algorithm.rho={rho}"] if rho else [])]
+    done, a = run_quadratics(name, *WORDS, "local_steps=3", *fields, targets=TARGETS)
+    last = torch.zeros(4, dtype=torch.float64)
+    for t, reached in enumerate(done.rounds[1:]):
+        x = done.rounds[t].expand_as(a)
+        for _ in range(3):
+            g = x - a
+            x = x - RATE * (0.4 * (g + (rho or 0) * unit(g)) + 0.6 * last)
+        delta = done.rounds[t] - x
+        last = delta.mean(0) / (3 * RATE)
+        assert close(reached, done.rounds[t] - SERVER_RATE * delta.mean(0))
+
+
+def test_sent_momentum_reduces_to_its_parts():
+    assert torch.equal(run("fedcm", "algorithm.fresh=1").rounds, run("fedavg").rounds)
+    assert torch.equal(run("mofedsam", "algorithm.fresh=1").rounds, run("fedsam").rounds)
+    assert torch.equal(run("mofedsam", "algorithm.rho=0").rounds, run("fedcm").rounds)
+    assert torch.equal(run("mofedsam", "num_rounds=1", "server_lr=5").rounds[0], run("fedavg").rounds[0])
+
+
+def test_fednova_with_equal_steps_is_fedavg():
+    assert close(run("fednova", "aggregation=samples").rounds, run("fedavg", "aggregation=samples").rounds)
+
+
+def test_fednova_lets_no_worker_pull_harder_because_it_takes_more_steps():
+    """With one step per epoch for small workers and several for large ones, (sum w a) sum w d / a."""
+    done = watch("fednova", "local_steps=null", "local_epochs=2", "batch_size=8", "cohort_size=6")
+    for seen in done.algorithm.server_steps:
+        steps = seen.updates.local_steps
+        assert steps.min() < steps.max()
+        weights, delta = seen.updates.weights, seen.updates.delta
+        assert close(seen.direction, (weights @ steps) * (weights / steps) @ delta)
+        assert not close(seen.direction, weights @ delta, 1e-4)

@@ -153,4 +153,4 @@ def test_two_rounds_on_other_models(name, monkeypatch):
             )
             for engine in ("loop", "stacked")
         ]
-        assert torch.allclose(results[0].params, results[1].params, rtol=0, atol=1e-9)
+        assert torch.allclose(results[0].params, results[1].params, rtol=0, atol=1e-8)  # BatchNorm of two samples

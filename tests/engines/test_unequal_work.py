@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl_platform.algorithms.base import LocalStep, effective_steps
+from fl_platform.algorithms.inputs import LocalStep, effective_steps
 from fl_platform.algorithms.scaffold import Scaffold
 from fl_platform.engines import loop
 from fl_platform.federation import round as round_module
