@@ -19,13 +19,13 @@ from fl_platform.cli.parser import Parser
 from fl_platform.config.options import allowed, condition, default_of, walk
 from fl_platform.config.schema import OPEN_GROUPS, known_keys
 from fl_platform.errors import UserError
-from fl_platform.paper.methods import METHODS, order
+from fl_platform.paper.methods import FURTHER_GROUPS, METHODS, PAPER, order
 from fl_platform.reporting.generated import renewed
 from fl_platform.reporting.report import FIGURES, TABLES
 from fl_platform.runs.frames import Runs
 from fl_platform.runs.writing import write_atomically
 
-DOCUMENTS = ("docs/options.md", "docs/algorithms.md", "docs/reports.md")
+DOCUMENTS = ("docs/options.md", "docs/algorithms.md", "docs/methods.md", "docs/reports.md")
 RESULTS = {"mnist-results": "docs/algorithms/mnist.csv"}
 
 
@@ -60,6 +60,8 @@ def blocks(root: Path) -> dict[str, Callable[[], str]]:
         "options": options_table,
         "algorithms": algorithms_table,
         "report-kinds": report_kinds,
+        "methods": methods_table,
+        "further-methods": partial(further_methods, root),
     }
     for module, kinds in methods().items():
         makers[module.__name__.rpartition(".")[2]] = partial(family, module, kinds)
@@ -67,10 +69,11 @@ def blocks(root: Path) -> dict[str, Callable[[], str]]:
 
 
 def published() -> list[type[base.Algorithm]]:
-    """The algorithms of the platform in the paper's order; those a plugin registered are left out."""
+    """The algorithms of the platform: the paper's in its order, then the others by group and name; no plugin's."""
     kinds = [base.get(name) for name in base.names()]
     ours = [kind for kind in kinds if kind.__module__.startswith("fl_platform.algorithms.")]
-    return sorted(ours, key=lambda kind: order(kind.name))
+    groups = (PAPER, *FURTHER_GROUPS)
+    return sorted(ours, key=lambda kind: (groups.index(kind.group), order(kind.name)))
 
 
 def methods() -> dict[ModuleType, list[type[base.Algorithm]]]:
@@ -109,6 +112,56 @@ def algorithms_table() -> str:
         "points of the paper's grid",
     )
     return table(head, rows)
+
+
+def methods_table() -> str:
+    """Every method by group on two axes: what it changes, and what it costs beyond FedAvg."""
+    parts = []
+    for group in (PAPER, *FURTHER_GROUPS):
+        rows = [
+            (
+                linked(kind),
+                code(kind.name),
+                kind.kind,
+                f"${equation(kind)}$".replace("|", r"\vert ") if equation(kind) else prose(summary(kind)),
+                str(kind.gradients),
+                travels(kind),
+                kept_by_workers(kind),
+                kept_by_server(kind).removeprefix("the model").removeprefix(", ") or "nothing",
+            )
+            for kind in published()
+            if kind.group == group
+        ]
+        if rows:
+            head = ("method", "`algorithm.name`", "changes", "rule", "gradients per step", "down / up")
+            parts.append(f"### {group.capitalize()}\n\n" + table((*head, "a worker keeps", "the server keeps"), rows))
+    return "\n".join(parts)
+
+
+def equation(kind: type[base.Algorithm]) -> str:
+    """Where a method departs from FedAvg, in one line: its own equation, or those of the classes it is made of."""
+    if "equation" in vars(kind):
+        return kind.equation
+    parts = [equation(parent) for parent in kind.__bases__ if issubclass(parent, base.Algorithm)]
+    return ",\\quad ".join(dict.fromkeys(filter(None, parts)))
+
+
+def linked(kind: type[base.Algorithm]) -> str:
+    """The label of a method, with a link to the publication that its file cites."""
+    found = re.search(
+        r"https://(arxiv|doi)\.org/\S+?(?=[.,;)]*(?:\s|$))", inspect.getdoc(inspect.getmodule(kind)) or ""
+    )
+    return f"[{kind.label}]({found.group()})" if found else kind.label
+
+
+def further_methods(root: Path) -> str:
+    """What the files say about their methods that docs/algorithms.md does not treat."""
+    treated = read(root / "docs/algorithms.md")
+    parts = []
+    for module, kinds in methods().items():
+        if f"<!-- {module.__name__.rpartition('.')[2]}: generated -->" not in treated:
+            parts.append(f"### {', '.join(kind.label for kind in kinds)}\n\n{family(module, kinds)}")
+    return "\n".join(parts)
 
 
 def report_kinds() -> str:
@@ -202,6 +255,8 @@ def kept_by_workers(kind: type[base.Algorithm]) -> str:
         base.Start.ZEROS: "0",
         base.Start.GLOBAL_PARAMS: "x_t",
         base.Start.GLOBAL_BUFFERS: "the server's statistics",
+        base.Start.INITIAL_PARAMS: "x_0",
+        base.Start.INITIAL_BUFFERS: "those of x_0",
     }
     kept = [f"{code(name)} (first {prose(firsts[start])})" for name, start in kind().keeps.items()]
     return ", ".join(kept) or "nothing"

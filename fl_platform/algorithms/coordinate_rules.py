@@ -28,6 +28,7 @@ from fl_platform.models.flat import Vector
 class Median(Algorithm, name="median", label="Median"):
     """The server takes the median of the updates in every coordinate."""
 
+    equation: ClassVar[str] = r"d = \mathrm{median}_i(d_i)"
     kind: ClassVar[str] = "server"
     group: ClassVar[str] = "robust"
 
@@ -41,6 +42,7 @@ class Median(Algorithm, name="median", label="Median"):
 class TrimmedMean(Algorithm, name="trimmed_mean", label="Trimmed mean"):
     """The server averages the updates in every coordinate without the largest and the smallest."""
 
+    equation: ClassVar[str] = r"d = \text{mean of the middle of } d_i"
     kind: ClassVar[str] = "server"
     group: ClassVar[str] = "robust"
 

@@ -1,5 +1,7 @@
 """FedAvgM: Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution, 2019.
 
+https://arxiv.org/abs/1909.06335
+
 m_{t+1} = momentum_decay * m_t + avg_S(x_t - x_i),  x_{t+1} = x_t - server_lr * m_{t+1}.
 """
 

@@ -1,5 +1,7 @@
 """FedDyn: Acar et al., Federated Learning Based on Dynamic Regularization, 2021.
 
+https://arxiv.org/abs/2111.04263
+
 In the division-free form with u_i = -g_i / alpha, the sum of worker i's past displacements:
 
     x_{tau+1} = x_tau - local_lr (g + alpha (x_tau - x_t + u_i)),   u_i <- u_i + (x_I - x_t),
@@ -25,6 +27,7 @@ from fl_platform.models.flat import Stack, Vector
 class FedDyn(Algorithm, name="feddyn", label="FedDyn"):
     """Workers' objectives are corrected so that their minima agree with the global one."""
 
+    equation: ClassVar[str] = r"x_\tau - \eta_l (g + \alpha (x_\tau - x_t + u_i)),\; x_{t+1} = \bar x_I + \bar u"
     kind: ClassVar[str] = "both"
 
     alpha: float = option(0.01, "weight of the dynamic regulariser", above=0, grid=(0.001, 0.01, 0.1))

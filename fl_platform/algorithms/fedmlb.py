@@ -1,5 +1,7 @@
 """FedMLB: Kim, Kim and Han, Multi-Level Branched Regularization for Federated Learning, 2022.
 
+https://arxiv.org/abs/2207.06936
+
 The network is cut into M + 1 blocks. Hybrid path k runs the worker's blocks 1..k and then frozen copies of the global
 model's. Workers minimise
 
@@ -27,6 +29,10 @@ from fl_platform.errors import UserError
 @dataclass(eq=False)
 class FedMLB(Algorithm, name="fedmlb", label="FedMLB"):
     """Workers are regularised by paths that end in frozen blocks of the global model."""
+
+    equation: ClassVar[str] = (
+        r"\mathrm{CE}(a) + \sum_k (\lambda_1 \mathrm{CE}(a^k) + \lambda_2 \mathrm{KL}(a^k, a)) / M"
+    )
 
     hybrid_weight: float = option(1.0, "lambda_1: cross-entropy of the hybrid paths", at_least=0)
     similarity_weight: float = option(1.0, "lambda_2: divergence of the main path from the hybrid ones", at_least=0)

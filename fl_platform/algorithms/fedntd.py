@@ -25,7 +25,7 @@ class FedNTD(Algorithm, name="fedntd", label="FedNTD"):
     """Workers keep the global model's view of the classes that a sample does not belong to."""
 
     group: ClassVar[str] = "worker correction"
-    equation: ClassVar[str] = r"\ell = \mathrm{CE} + \beta T^2\, \mathrm{KL}_{c \ne y}(b \,\|\, a)"
+    equation: ClassVar[str] = r"\ell = \mathrm{CE} + \beta T^2\, \mathrm{KL}_{c \ne y}(b, a)"
 
     beta: float = option(1.0, "weight of the distillation", at_least=0, grid=(0.3, 1.0, 3.0))
     temperature: float = option(1.0, "softens both distributions", above=0)

@@ -60,7 +60,7 @@ class AdaptiveServer(Algorithm):
 class FedAdam(AdaptiveServer, name="fedadam", label="FedAdam"):
     """The server divides its momentum by the root of a running mean of squared updates."""
 
-    equation: ClassVar[str] = f"{STEP} \beta_2 v + (1 - \beta_2) d^2"
+    equation: ClassVar[str] = rf"{STEP} \beta_2 v + (1 - \beta_2) d^2"
 
     second_decay: float = option(0.99, "beta_2: of the squares", at_least=0, below=1)
 
@@ -72,7 +72,7 @@ class FedAdam(AdaptiveServer, name="fedadam", label="FedAdam"):
 class FedYogi(AdaptiveServer, name="fedyogi", label="FedYogi"):
     """As FedAdam, with squares that change by no more than the new one."""
 
-    equation: ClassVar[str] = f"{STEP} v - (1 - \beta_2) d^2 \\mathrm{{sign}}(v - d^2)"
+    equation: ClassVar[str] = rf"{STEP} v - (1 - \beta_2) d^2 \mathrm{{sign}}(v - d^2)"
 
     second_decay: float = option(0.99, "beta_2: of the squares", at_least=0, below=1)
 

@@ -1,5 +1,7 @@
 """FedProx: Li et al., Federated Optimization in Heterogeneous Networks, 2020.
 
+https://arxiv.org/abs/1812.06127
+
 Workers minimise f_i(x) + mu/2 |x - x_t|^2. Their variable amount of local work is ``work.name=uniform``.
 """
 
@@ -15,6 +17,8 @@ from fl_platform.models.flat import Stack
 @dataclass(eq=False)
 class FedProx(Algorithm, name="fedprox", label="FedProx"):
     """Workers are held near the global model by a quadratic penalty."""
+
+    equation: ClassVar[str] = r"x_\tau - \eta_l (g + \mu (x_\tau - x_t))"
 
     mu: float = option(0.01, "weight of the penalty", at_least=0, grid=(0.001, 0.01, 0.1))
 

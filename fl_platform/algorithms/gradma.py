@@ -1,6 +1,8 @@
 """GradMA: Luo et al., A Gradient-Memory-based Accelerated Federated Learning with Alleviated Catastrophic Forgetting,
 CVPR 2023.
 
+https://arxiv.org/abs/2302.14307
+
 QP(p; A) is the Euclidean projection of p onto {v : <v, a> >= 0 for every anchor a in A}.
 
 GradMA-W, worker i at step tau, all gradients on the same mini-batch:
@@ -86,6 +88,9 @@ def previous_model_option(released: str) -> Any:
 class ProjectedWorker(Algorithm):
     """The worker side: descend along the gradient that opposes neither the past, the global model, nor the drift."""
 
+    gradients: ClassVar[int] = 3
+    equation: ClassVar[str] = r"x_\tau - \eta_l\, \mathrm{QP}(g; [g(x_{\tau-1}), g(x_t), x_\tau - x_t])"
+
     previous_model: str = previous_model_option(released="last_local")
     qp: WorkerQPOptions = group(WorkerQPOptions, "projection")
 
@@ -135,6 +140,8 @@ class ProjectedWorker(Algorithm):
 @dataclass(eq=False)
 class ProjectedServer(MemoryRules, SlowMomentum):
     """The server side: momentum that opposes no remembered update; the projected momentum is what is fed back."""
+
+    equation: ClassVar[str] = r"m \leftarrow \mathrm{QP}(\beta_1 m + d; D),\; x_{t+1} = x_t - \eta_g m"
 
     memory_decay: float = option(0.5, "beta_2", at_least=0, below=1, grid=(0.1, 0.5, 0.9))
     memory_size: int | None = option(

@@ -35,6 +35,7 @@ def squared_distances(stack: Stack) -> Stack:
 class Krum(Algorithm, name="krum", label="Krum"):
     """The server takes the one update that lies closest to its neighbours."""
 
+    equation: ClassVar[str] = r"d = d_k,\; k = \arg\min_i s(i)"
     kind: ClassVar[str] = "server"
     group: ClassVar[str] = "robust"
 
@@ -67,6 +68,8 @@ class Krum(Algorithm, name="krum", label="Krum"):
 @dataclass(eq=False)
 class MultiKrum(Krum, name="multi_krum", label="Multi-Krum"):
     """The server averages the updates that lie closest to their neighbours."""
+
+    equation: ClassVar[str] = r"d = \text{mean of the } m \text{ with the lowest } s(i)"
 
     selected: int | None = option(None, "m: updates that are averaged; null: S - f", at_least=1)
 

@@ -1,5 +1,7 @@
 """MIFA: Gu et al., Fast Federated Learning in the Presence of Arbitrary Device Unavailability, 2021.
 
+https://arxiv.org/abs/2106.04159
+
 The server descends along the mean of every worker's latest update, d = avg_N(G_i), G_i = 0 before the first report:
 round 0 moves S/N as far as FedAvg. Workers keep G_i and send the change d^i - G_i. Departures: no waiting until every
 worker has reported once, constant rates.
@@ -20,6 +22,7 @@ from fl_platform.models.flat import Stack, Vector
 class Mifa(Algorithm, name="mifa", label="MIFA"):
     """The server averages the latest update of all workers, however old."""
 
+    equation: ClassVar[str] = r"x_{t+1} = x_t - \eta_g\, \mathrm{avg}_N(G_i),\; G_i \text{ the latest } d_i"
     kind: ClassVar[str] = "server"
     sends: ClassVar[tuple[str, ...]] = ("update_change",)
 

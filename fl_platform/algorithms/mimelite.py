@@ -1,5 +1,7 @@
 """MimeLite with SGD momentum: Karimireddy et al., Breaking the Centralized Barrier for Cross-Device FL (Mime), 2021.
 
+https://arxiv.org/abs/2008.03606
+
 x_{tau+1} = x_tau - local_lr ((1 - beta) g + beta s), s fixed during the round;
 s <- (1 - beta) avg_S(grad f_i(x_t)) + beta s, with each sampled worker's gradient over its whole data at x_t.
 ``convention=heavy_ball`` has g + beta s and s <- avg_S(grad f_i) + beta s instead, which equals the default at
@@ -20,6 +22,9 @@ from fl_platform.models.flat import Stack, Vector
 class MimeLite(Algorithm, name="mimelite", label="MimeLite"):
     """Workers mimic server momentum, whose state is fixed while they train."""
 
+    equation: ClassVar[str] = (
+        r"x_\tau - \eta_l ((1 - \beta) g + \beta s),\; s \leftarrow (1 - \beta) \nabla f + \beta s"
+    )
     kind: ClassVar[str] = "both"
     downloads: ClassVar[int] = 2
     uploads: ClassVar[int] = 2

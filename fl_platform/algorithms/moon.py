@@ -1,5 +1,7 @@
 """MOON: Li, He and Song, Model-Contrastive Federated Learning, 2021.
 
+https://arxiv.org/abs/2103.16257
+
 Workers minimise CE + mu * mean softplus((cos(z, z_prev) - cos(z, z_glob)) / temperature), where z is the
 representation of the local model, z_glob that of x_t and z_prev that of the worker's last local model, the last two
 frozen and in evaluation mode. Departures from the original:
@@ -31,6 +33,8 @@ PROJECTION_WIDTH = 256
 @dataclass(eq=False)
 class Moon(Algorithm, name="moon", label="MOON"):
     """Workers pull their representation towards the global model's and away from their own last one."""
+
+    equation: ClassVar[str] = r"\mathrm{CE} + \mu\, \mathrm{softplus}((\cos(z, z_{prev}) - \cos(z, z_{glob})) / T)"
 
     mu: float = option(1.0, "weight of the contrastive loss", at_least=0)
     temperature: float = option(0.5, "temperature of the contrastive loss", above=0)

@@ -19,6 +19,7 @@ from fl_platform.models.flat import Vector
 class NormClipping(Algorithm, name="norm_clipping", label="Norm clipping"):
     """The server averages updates that are shortened to a largest norm."""
 
+    equation: ClassVar[str] = r"d = \mathrm{avg}(d_i \min(1, c / |d_i|))"
     kind: ClassVar[str] = "server"
     group: ClassVar[str] = "robust"
 

@@ -26,6 +26,7 @@ from fl_platform.models.flat import Vector
 class Rfa(Algorithm, name="rfa", label="RFA"):
     """The server takes the geometric median of the updates."""
 
+    equation: ClassVar[str] = r"d = \arg\min_v \sum_i w_i |v - d_i|"
     kind: ClassVar[str] = "server"
     group: ClassVar[str] = "robust"
 

@@ -1,5 +1,7 @@
 """Scaffold: Karimireddy et al., Stochastic Controlled Averaging for Federated Learning, 2020 (option II).
 
+https://arxiv.org/abs/1910.06378
+
 x_{tau+1} = x_tau - local_lr (g - c_i + c);  c_i+ = c_i - c + (x_t - x_I) / (I_i local_lr), which is the mean of the
 local gradients, I_i the number of steps of worker i (with local momentum, the sum of its gradients' weights);
 c <- c + sum_{i in S_t} q_i (c_i+ - c_i), so that c is the mean of all c_i. Parameters only.
@@ -16,6 +18,7 @@ from fl_platform.models.flat import Stack, Vector
 class Scaffold(Algorithm, name="scaffold", label="Scaffold"):
     """Control variates correct each worker's gradient for its drift."""
 
+    equation: ClassVar[str] = r"x_\tau - \eta_l (g - c_i + c)"
     downloads: ClassVar[int] = 2
     uploads: ClassVar[int] = 2
     sends: ClassVar[tuple[str, ...]] = ("control_change",)

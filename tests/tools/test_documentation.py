@@ -54,12 +54,22 @@ def test_the_algorithms_table_has_the_sixteen_in_the_papers_order():
 
 
 def test_every_method_and_field_has_its_place_in_the_document():
-    text = documentation.read(ROOT / "docs/algorithms.md")
+    text = documentation.read(ROOT / "docs/algorithms.md") + documentation.read(ROOT / "docs/methods.md")
     for kind in documentation.published():
         assert f"`algorithm.name={kind.name}`" in text
-        assert re.search(rf"^## .*\b{kind.label}\b", text, re.MULTILINE)
+        assert re.search(rf"^###? .*\b{kind.label}\b", text, re.MULTILINE)
         for name, _ in walk(kind):
             assert f"`algorithm.{name}`" in text
+
+
+def test_every_method_of_these_groups_has_its_equation_and_a_link_to_its_paper():
+    groups = ("paper", "server optimiser", "worker correction", "personalised")
+    kinds = [kind for kind in documentation.published() if kind.group in groups]
+    assert len(kinds) > 30
+    for kind in kinds:
+        assert documentation.equation(kind), kind.name
+        assert "](https://" in documentation.linked(kind), kind.name
+    assert documentation.equation(base.get("fedproxm")).count("quad") == 1  # slow momentum and FedProx's penalty
 
 
 def test_algorithms_of_plugins_stay_out():
