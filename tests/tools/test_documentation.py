@@ -65,7 +65,7 @@ def test_every_method_and_field_has_its_place_in_the_document():
 def test_every_method_of_these_groups_has_its_equation_and_a_link_to_its_paper():
     groups = ("paper", "server optimiser", "worker correction", "personalised")
     kinds = [kind for kind in documentation.published() if kind.group in groups]
-    assert len(kinds) > 30
+    assert len(kinds) >= 30
     for kind in kinds:
         assert documentation.equation(kind), kind.name
         assert "](https://" in documentation.linked(kind), kind.name
