@@ -73,6 +73,10 @@ class Algorithm(Rules, L.Callback):
     gradients: ClassVar[int] = 1  # taken by a worker per local step
     downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker per round
     uploads: ClassVar[int] = 1
+    pools_data: ClassVar[bool] = False
+    """Whether one worker has the data of all and takes the steps of the whole cohort."""
+    is_scored_by_workers: ClassVar[bool] = False
+    """Whether test figures are means over the workers' models (``worker_model``) instead of the server's."""
     sends: ClassVar[tuple[str, ...]] = ()
     """Names of ``finish_local`` that go to the server."""
 

@@ -30,6 +30,10 @@ class Partition:
         """Number of samples of every worker, n_i."""
         return np.diff(self.offsets)
 
+    def pooled(self) -> "Partition":
+        """The partition in which one worker has the samples of all."""
+        return Partition(np.sort(self.indices), np.array([0, len(self.indices)], np.int64))
+
     def of(self, worker: int) -> Indices:
         """The sample indices of one worker."""
         return self.indices[self.offsets[worker] : self.offsets[worker + 1]]

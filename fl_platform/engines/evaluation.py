@@ -1,6 +1,7 @@
 """Scores of a model on all samples of a set, in pieces that fit the cache, side by side on threads, over all ranks."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,16 @@ class Scores:
     @property
     def accuracy(self) -> float:
         return float(self.correct.sum() / self.total.sum())
+
+    @staticmethod
+    def mean(parts: Sequence[tuple["Scores", int]]) -> "Scores":
+        """The mean of several models' scores on the same samples, each taken so many times."""
+        count = sum(times for _, times in parts)
+        return Scores(
+            sum(scores.loss * times for scores, times in parts) / count,
+            np.sum([scores.correct * times for scores, times in parts], axis=0) / count,
+            parts[0][0].total,
+        )
 
 
 def batch_of(inputs: Tensor) -> int:

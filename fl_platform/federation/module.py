@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fl_platform import seeding
 from fl_platform.algorithms.base import Algorithm, Federation, Start, the_algorithm
+from fl_platform.algorithms.base import get as get_algorithm
 from fl_platform.config.schema import Config, to_dict
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.partition import Partition
@@ -39,7 +40,7 @@ from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
-from fl_platform.federation.worker_evaluation import FineTuning, WorkerEvaluation, with_tests
+from fl_platform.federation.worker_evaluation import FineTuning, WorkerEvaluation, mean_over_workers, with_tests
 from fl_platform.models.classifier import as_inputs
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import PRECISIONS, Network, refuse_tf32
@@ -94,8 +95,10 @@ class FederatedModule(L.LightningModule):
         if config.data.worker_test_fraction:
             labels, fraction = train_set.labels.numpy(), config.data.worker_test_fraction
             partition, self.worker_tests = split_worker_tests(partition, labels, fraction, config.seed)
-        self.sizes = partition.sizes
-        self.streams = BatchStreams(partition, config.batch_size, config.seed)
+        self.members = self.streams = BatchStreams(partition, config.batch_size, config.seed)
+        if get_algorithm(config.algorithm["name"]).pools_data:
+            self.streams = BatchStreams(partition.pooled(), config.batch_size, config.seed)
+        self.sizes = self.streams.partition.sizes
         self.pool = WorkerPool(
             config.num_workers, config.cohort_size, config.availability, config.seed, config.cohort_sampling
         )
@@ -121,7 +124,7 @@ class FederatedModule(L.LightningModule):
 
     def class_counts(self) -> np.ndarray:
         """(N, K): how many training samples of each class every worker has."""
-        return self.streams.partition.class_counts(self._sets[0].labels.numpy(), self.dataset.num_classes)
+        return self.members.partition.class_counts(self._sets[0].labels.numpy(), self.dataset.num_classes)
 
     @property
     def ranks(self) -> Ranks:
@@ -165,6 +168,7 @@ class FederatedModule(L.LightningModule):
             algorithm=self.algorithm,
             pool=self.pool,
             streams=self.streams,
+            members=self.members,
             sizes=self.sizes,
             states=self.states,
             threads=self.threads,
@@ -183,7 +187,7 @@ class FederatedModule(L.LightningModule):
                 server=self.server,
                 network=self.network,
                 samples=self.train_samples,
-                training=self.streams.partition,
+                training=self.members.partition,
                 tests=with_tests(self.worker_tests, self.config.data.worker_test_fraction),
                 fine_tuning=tuning,
                 is_stacked=engine == "stacked",
@@ -305,9 +309,13 @@ class FederatedModule(L.LightningModule):
 
     def evaluate(self, params: Tensor | None = None) -> Scores:
         """Scores of the model that counts, or of another, on the whole test set."""
-        params = self.scored_params if params is None else params
+        if params is None and self.algorithm.is_scored_by_workers:
+            return mean_over_workers(self.server, Model(self.global_params, self.global_buffers), self._evaluate)
+        return self._evaluate(self.scored_params if params is None else params, self.global_buffers)
+
+    def _evaluate(self, params: Tensor, buffers: Tensor) -> Scores:
         classes = self.dataset.num_classes
-        return evaluate(self.network, params, self.global_buffers, self.test_samples, classes, self.threads, self.ranks)
+        return evaluate(self.network, params, buffers, self.test_samples, classes, self.threads, self.ranks)
 
     def on_train_epoch_end(self) -> None:
         self.history.append(self.row)

@@ -43,6 +43,7 @@ class Server:
     algorithm: Algorithm
     pool: WorkerPool
     streams: BatchStreams
+    members: BatchStreams  # of the workers by themselves, also where one has the data of all
     sizes: np.ndarray  # samples of every worker
     size_table: Tensor  # (2, N) on the training device: samples of every worker, and these relative to their mean
     states: WorkerStates
@@ -126,7 +127,7 @@ def cohort_figures(cohort: Cohort, round: int) -> dict[str, Any]:
 def bytes_sent(server: Server, model: Model, cohort: Cohort) -> int:
     """Models down to every sampled worker, updates up from those that report; statistics travel when averaged."""
     vector, statistics = (tensor.numel() * tensor.element_size() for tensor in model)
-    if server.config.buffers != "average":
+    if server.config.buffers != "average" or not server.algorithm.uploads:
         statistics = 0
     upload = encoded_bytes(model.params.numel(), model.params.element_size(), server.config.compression)
     down, up = server.algorithm.downloads, server.algorithm.uploads
@@ -135,7 +136,9 @@ def bytes_sent(server: Server, model: Model, cohort: Cohort) -> int:
 
 def local_work(server: Server, model: Model, workers: np.ndarray, round: int) -> LocalResult:
     """Train the workers from the global model, each with its next batches and what it kept; longest work first."""
-    steps = local_steps(server.config, server.streams, workers, round)
+    steps = local_steps(server.config, server.members, workers, round)
+    if server.algorithm.pools_data:
+        workers, steps = np.zeros(1, np.int64), steps.sum(keepdims=True)
     order = np.argsort(-steps, kind="stable")
     workers, steps = workers[order], steps[order]
     start = server.start(model, workers)

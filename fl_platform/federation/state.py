@@ -42,6 +42,11 @@ class WorkerStates:
             gathered[name] = stack
         return gathered
 
+    @property
+    def workers(self) -> list[int]:
+        """The workers that have been seen, in order."""
+        return sorted({worker for rows in self._rows.values() for worker in rows})
+
     def scatter(self, workers: np.ndarray, values: Mapping[str, Stack]) -> None:
         """Copy a row per worker and name; the stack of a name travels between devices at once."""
         for name, stack in values.items():

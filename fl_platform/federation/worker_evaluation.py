@@ -1,7 +1,7 @@
 """How models do where the workers are: scores on each worker's own test samples, also after fine-tuning there."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.partition import Partition
 from fl_platform.data.streams import BatchStreams
 from fl_platform.engines.cohort import TrainingPool, train_cohort
+from fl_platform.engines.evaluation import Scores
 from fl_platform.engines.work import LocalWork
 from fl_platform.engines.worker_scores import WorkerScores, score_one_model, score_own_models, with_samples
 from fl_platform.errors import UserError
@@ -50,6 +51,17 @@ def worker_models(server: Server, model: Model, workers: np.ndarray) -> tuple[St
         check_returned(server.algorithm, "worker_model", tensor, like, rows=len(workers))
     params, buffers = (tensor.expand(len(workers), -1) for tensor in found)
     return params, buffers
+
+
+def mean_over_workers(server: Server, model: Model, evaluate: Callable[[Vector, Vector], Scores]) -> Scores:
+    """The mean of the scores of all workers' models; those that no round has reached have one in common."""
+    seen = server.states.workers
+    unseen = np.setdiff1d(np.arange(server.config.num_workers), seen)
+    parts = []
+    for worker, count in [*((worker, 1) for worker in seen), *((worker, len(unseen)) for worker in unseen[:1])]:
+        params, buffers = worker_models(server, model, np.array([worker]))
+        parts.append((evaluate(params[0], buffers[0]), count))
+    return Scores.mean(parts)
 
 
 @dataclass

@@ -31,6 +31,10 @@ FURTHER_GROUPS = tuple(Group)[4:]
 """The groups of methods outside the paper."""
 
 
+ABOVE = ("centralised",)
+"""References that tables show above all methods; the others stand below them. No reference is ever the best."""
+
+
 Dashes = str | tuple[int, tuple[float, ...]]
 """A line style of matplotlib: a name, or an offset with the lengths of strokes and gaps."""
 

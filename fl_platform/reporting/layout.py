@@ -5,12 +5,13 @@ from typing import Any
 
 import pandas as pd
 
-from fl_platform.paper.methods import METHODS, Group, Method
+from fl_platform.paper.methods import ABOVE, METHODS, Group, Method
 from fl_platform.paper.scenarios import PAPER_SCENARIOS, Scenario
 
 MISSING = "missing"
 NOT_REACHED = "--"
 TIMES = "\u00d7"
+GROUP_ORDER = (*(group for group in Group if group != Group.REFERENCE), Group.REFERENCE)
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ def _arranged(
     cells = {(row["algorithm"], row["scenario"]): row for row in numbers.to_dict("records")}
     best = _best_scores(numbers)
     blocks = []
-    for group in Group:
+    above = [method for method in methods if method.name in ABOVE]
+    for members in (above, *([m for m in methods if m.group == group and m not in above] for group in GROUP_ORDER)):
         rows = []
-        for method in (method for method in methods if method.group == group):
+        for method in members:
             label = f"{method.label} ({method.load}{TIMES})" if show_load and method.load > 1 else method.label
             rows.append(Row(label, tuple(_cell(cells.get((method.name, one)), best) for one in scenarios)))
         if rows:
@@ -85,6 +87,7 @@ def _arranged(
 
 
 def _best_scores(numbers: pd.DataFrame) -> dict[tuple[str, Scenario], float]:
+    numbers = numbers[[method.group != Group.REFERENCE for method in numbers["method"]]]
     contests = numbers["method"].map(lambda method: method.contest)
     best = numbers.groupby([contests, "scenario"], sort=False)["score"].max()
     return {key: float(value) for key, value in best.dropna().items()}  # type: ignore[misc]
