@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from fl_platform.cli.parser import Parser
+from fl_platform.config.targets import parse_target
 from fl_platform.errors import UserError, visible
 from fl_platform.reporting import render, tables
 from fl_platform.runs.frames import Runs, load
@@ -80,10 +81,12 @@ def markdown_tables(runs: Runs) -> list[str]:
 
 
 def target_keys(runs: Runs) -> list[str]:
-    """The summary keys that hold the rounds to a target accuracy, lowest target first."""
+    """The summary keys that hold the rounds to a target, accuracies and the lowest target first."""
     names = [name.removeprefix("summary.") for name in runs.runs.columns]
-    return sorted((name for name in names if re.fullmatch(r"to_target/[0-9.]+/rounds", name)), key=_target)
+    return sorted((name for name in names if re.fullmatch(r"to_target/[^/]+/rounds", name)), key=_target)
 
 
-def _target(key: str) -> float:
-    return float(key.split("/")[1])
+def _target(key: str) -> tuple[str, float]:
+    """Sorting key: by metric, accuracies first, then by value."""
+    target = parse_target(key.split("/")[1])
+    return target.metric, target.value

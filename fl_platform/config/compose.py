@@ -18,6 +18,7 @@ from fl_platform.config.migrate import MOVED
 from fl_platform.config.options import check
 from fl_platform.config.presets import preset_values
 from fl_platform.config.schema import OPEN_GROUPS, Config, flatten, known_keys, shown
+from fl_platform.config.targets import plain_target
 from fl_platform.config.yaml_limits import LONGEST_YAML, check_size
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.paper.packaged import chosen_file
@@ -192,6 +193,8 @@ def from_given(given: DictConfig) -> Config:
     assert isinstance(config, Config)
     if config.local_epochs is not None and not any("local_steps" in source for source in sources):
         config.local_steps = None  # the default gives way
+    if config.evaluation.targets is not None:
+        config.evaluation.targets = [plain_target(target) for target in config.evaluation.targets]
     check(config)
     check_combinations(config)
     return config

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fl_platform.config.options import group, option, walk
+from fl_platform.config.targets import FURTHER_METRICS
 from fl_platform.errors import UserError
 
 
@@ -105,8 +106,15 @@ class EvaluationConfig:
     every: int | None = option(
         None, "rounds between evaluations, starting with the first; null: the data set's own", at_least=1
     )
-    targets: list[float] | None = option(
-        None, "accuracies whose rounds, bytes and seconds are reported; null: the data set's own", above=0, at_most=1
+    targets: list[float | int | str] | None = option(
+        None,
+        "accuracies whose rounds, bytes and seconds are reported, or bounds such as perplexity<=4.5 and macro_f1>=0.8; "
+        "null: the data set's own",
+        above=0,
+        at_most=1,
+    )
+    metrics: list[str] = option(
+        [], "figures of the test set beside accuracy and loss", choices=FURTHER_METRICS, identity="changed"
     )
     workers: bool = option(
         False, "also score models on every worker's own test samples (data.worker_test_fraction)", identity="changed"

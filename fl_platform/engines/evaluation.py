@@ -1,8 +1,8 @@
 """Scores of a model on all samples of a set, in pieces that fit the cache, side by side on threads, over all ranks."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.engines.cohort import TrainingPool
+from fl_platform.engines.further_metrics import further_metrics
 from fl_platform.engines.ranks import Ranks
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import Pass
@@ -30,6 +31,7 @@ class Scores:
     loss: float  # mean over samples
     correct: np.ndarray  # per class
     total: np.ndarray
+    further: Mapping[str, float] = field(default_factory=dict)  # see further_metrics
 
     @property
     def accuracy(self) -> float:
@@ -43,6 +45,10 @@ class Scores:
             sum(scores.loss * times for scores, times in parts) / count,
             np.sum([scores.correct * times for scores, times in parts], axis=0) / count,
             parts[0][0].total,
+            {
+                name: sum(scores.further[name] * times for scores, times in parts) / count
+                for name in parts[0][0].further
+            },
         )
 
 
@@ -65,6 +71,7 @@ def evaluate(
     num_classes: int,
     threads: TrainingPool,
     ranks: Ranks,
+    further: Sequence[str] = (),
 ) -> Scores:
     """Scores of a model on all samples."""
     share = ranks.share(len(samples))
@@ -84,4 +91,9 @@ def evaluate(
     figures[1 + num_classes :].index_add_(0, labels, torch.ones_like(is_hit))
     ranks.sum(figures)
     total_loss, correct, total = np.split(figures.cpu().numpy(), [1, 1 + num_classes])
-    return Scores(float(total_loss[0] / total.sum()), correct, total)
+    loss = float(total_loss[0] / total.sum())
+    if not further:
+        return Scores(loss, correct, total)
+    logits = ranks.whole(logits, len(samples))
+    found = further_metrics(further, logits, samples.all_labels, loss, correct, total)
+    return Scores(loss, correct, total, found)

@@ -21,6 +21,7 @@ from fl_platform import seeding
 from fl_platform.algorithms.base import Algorithm, Federation, Start, the_algorithm
 from fl_platform.algorithms.base import get as get_algorithm
 from fl_platform.config.schema import Config, to_dict
+from fl_platform.config.targets import metrics_of
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.partition import Partition
 from fl_platform.data.samples import Samples
@@ -279,7 +280,8 @@ class FederatedModule(L.LightningModule):
             self._diverge()
             return
         per_class = class_accuracy(scores.correct, scores.total)
-        self.row |= self.scoreboard.evaluated(self.round, scores.accuracy, per_class)
+        figures = {"loss": scores.loss, **scores.further}
+        self.row |= self.scoreboard.evaluated(self.round, scores.accuracy, per_class, figures)
         self._offer(scores)
         for name, params in self.algorithm.also_evaluated(self.global_params).items():
             other = self.evaluate(params)
@@ -295,6 +297,7 @@ class FederatedModule(L.LightningModule):
     def _offer(self, scores: Scores, *, logger: bool = False) -> None:
         """Let callbacks monitor an evaluation, as EarlyStopping does."""
         values = {metrics.TEST_ACCURACY: scores.accuracy, metrics.TEST_LOSS: scores.loss}
+        values |= {metrics.tested(name): value for name, value in scores.further.items()}
         self.log_dict(values, logger=logger, batch_size=1)
 
     def is_scheduled(self, round: int) -> bool:
@@ -315,7 +318,10 @@ class FederatedModule(L.LightningModule):
 
     def _evaluate(self, params: Tensor, buffers: Tensor) -> Scores:
         classes = self.dataset.num_classes
-        return evaluate(self.network, params, buffers, self.test_samples, classes, self.threads, self.ranks)
+        asked = metrics_of(self.config.evaluation.metrics, self.config.evaluation.targets or [])
+        return evaluate(
+            self.network, params, buffers, self.test_samples, classes, self.threads, self.ranks, further=asked
+        )
 
     def on_train_epoch_end(self) -> None:
         self.history.append(self.row)

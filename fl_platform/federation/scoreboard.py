@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fl_platform.config.targets import FURTHER_METRICS, parse_target
 from fl_platform.runs import metrics
+
+_OTHERS = ("loss", *FURTHER_METRICS)
 
 
 def class_accuracy(correct: np.ndarray, total: np.ndarray) -> np.ndarray:
@@ -29,7 +32,7 @@ def first_reaching(rounds: Sequence[int], accuracies: Sequence[float], target: f
 class Scoreboard:
     """The figures of one run so far: best accuracies, targets reached, communication and time spent."""
 
-    targets: list[float]
+    targets: list[float | str]
     top_accuracy: float = float("nan")
     top_accuracy_round: int = 0
     final_accuracy: float = float("nan")
@@ -38,16 +41,18 @@ class Scoreboard:
     total_bytes: int = 0
     total_seconds: float = 0.0
     diverged_round: int | None = None
+    final_figures: dict[str, float] = field(default_factory=dict)  # of evaluation.metrics
 
     @classmethod
-    def of_rows(cls, targets: list[float], rows: Iterable[Mapping[str, Any]]) -> "Scoreboard":
+    def of_rows(cls, targets: list[float | str], rows: Iterable[Mapping[str, Any]]) -> "Scoreboard":
         """The figures of a run that logged these rows and has not diverged."""
         board = cls(targets)
         for row in rows:
             board.total_bytes, board.total_seconds = row[metrics.TOTAL_BYTES], row[metrics.TOTAL_SECONDS]
             if metrics.TEST_ACCURACY in row:
                 per_class = np.asarray(row[metrics.CLASS_ACCURACY], dtype=np.float64)
-                board.evaluated(row[metrics.ROUND], row[metrics.TEST_ACCURACY], per_class)
+                figures = {name: row[key] for name in _OTHERS if (key := metrics.tested(name)) in row}
+                board.evaluated(row[metrics.ROUND], row[metrics.TEST_ACCURACY], per_class, figures)
         return board
 
     def spent(self, num_bytes: int, seconds: float) -> dict[str, Any]:
@@ -60,15 +65,21 @@ class Scoreboard:
             metrics.TOTAL_BYTES: self.total_bytes,
         }
 
-    def evaluated(self, round: int, accuracy: float, per_class: np.ndarray) -> dict[str, Any]:
-        """Take in an evaluation; returns what is logged for it."""
+    def evaluated(
+        self, round: int, accuracy: float, per_class: np.ndarray, figures: Mapping[str, float] | None = None
+    ) -> dict[str, Any]:
+        """Take in an evaluation, ``figures`` are its loss and further metrics; returns what is logged for it."""
+        figures = figures or {}
         self.final_accuracy = accuracy
+        self.final_figures = {name: value for name, value in figures.items() if name in FURTHER_METRICS}
         if not accuracy <= self.top_accuracy:  # also true while the top is NaN
             self.top_accuracy, self.top_accuracy_round = accuracy, round
         best = np.fmax(np.asarray(self.best_class_accuracy), per_class) if self.best_class_accuracy else per_class
         self.best_class_accuracy = best.tolist()
         for target in self.targets:
-            if accuracy >= target and metrics.to_target(target, "rounds") not in self.reached:
+            goal = parse_target(target)
+            found = {"accuracy": accuracy, **figures}.get(goal.metric, float("nan"))
+            if goal.is_reached(found) and metrics.to_target(target, "rounds") not in self.reached:
                 for unit, spent in (("rounds", round), ("bytes", self.total_bytes), ("seconds", self.total_seconds)):
                     self.reached[metrics.to_target(target, unit)] = spent
         return {
@@ -76,6 +87,7 @@ class Scoreboard:
             metrics.TOP_ACCURACY: self.top_accuracy,
             metrics.FORGETTING: forgetting(best, per_class),
             metrics.CLASS_ACCURACY: per_class.tolist(),
+            **{metrics.tested(name): value for name, value in self.final_figures.items()},
         }
 
     def summary(self) -> dict[str, Any]:
@@ -86,6 +98,7 @@ class Scoreboard:
             metrics.TOTAL_BYTES: self.total_bytes,
             metrics.TOTAL_SECONDS: self.total_seconds,
             **self.reached,
+            **{metrics.final(name): value for name, value in self.final_figures.items()},
         }
         if self.diverged_round is not None:
             values[metrics.DIVERGED_ROUND] = self.diverged_round

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fl_platform.config.options import enters_identity
 from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys
+from fl_platform.config.targets import Target, plain_target
 from fl_platform.errors import UserError
 from fl_platform.paper.methods import Method
 from fl_platform.paper.scenarios import Scenario
@@ -44,8 +45,10 @@ MEASURES: dict[str, Measure] = {
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric is a share of one, which is printed in per cent: accuracies and forgetting."""
-    return metric == metrics.FORGETTING or ("accuracy" in metric and not metric.endswith("_round"))
+    """Whether a metric is a share of one, which is printed in per cent: accuracies, F1, errors and forgetting."""
+    return metric in (metrics.FORGETTING, metrics.MACRO_F1, metrics.CALIBRATION_ERROR) or (
+        "accuracy" in metric and not metric.endswith("_round")
+    )
 
 
 def per_run(runs: Runs) -> pd.DataFrame:
@@ -218,22 +221,23 @@ def by_round(runs: Runs, key: str) -> pd.DataFrame:
     return runs.rounds.pivot(index=metrics.ROUND, columns="run_id", values=key)
 
 
-def cell_crossings(runs: Runs, cells: list[CellRuns], targets: dict[Scenario, float]) -> pd.DataFrame:
+def cell_crossings(runs: Runs, cells: list[CellRuns], targets: dict[Scenario, Target]) -> pd.DataFrame:
     """One row per cell with a target: the round, bytes and seconds at which the seed-averaged curve reaches it,
     and the rounds at which each seed does."""
-    accuracy = by_round(runs, metrics.TEST_ACCURACY)
+    curves = {metric: by_round(runs, metrics.tested(metric)) for metric in {t.metric for t in targets.values()}}
     costs = {"bytes": by_round(runs, metrics.TOTAL_BYTES), "seconds": by_round(runs, metrics.TOTAL_SECONDS)}
     tables = {name: (table.to_numpy(), table.columns, table.index) for name, table in costs.items()}
-    values, rounds = accuracy.to_numpy(), accuracy.index.to_numpy()
-    places = {run_id: place for place, run_id in enumerate(accuracy.columns)}
     rows = []
     for cell in cells:
         if cell.scenario not in targets:
             continue
         target = targets[cell.scenario]
+        curve = curves[target.metric]
+        values, rounds = curve.to_numpy(), curve.index.to_numpy()
+        places = {run_id: place for place, run_id in enumerate(curve.columns)}
         own = values[:, [places[run_id] for run_id in cell.run_ids if run_id in places]]
         reached = crossing(own.mean(axis=1), rounds, target) if own.size else float("nan")
-        row = _cell_head(cell) | {"target": target, "n": own.shape[1], "rounds": reached}
+        row = _cell_head(cell) | {"target": plain_target(target.text), "n": own.shape[1], "rounds": reached}
         row |= {unit: _cost(*table, cell.run_ids, reached) for unit, table in tables.items()}
         each = [
             crossing(values[:, places[run_id]], rounds, target) if run_id in places else np.nan
@@ -243,9 +247,10 @@ def cell_crossings(runs: Runs, cells: list[CellRuns], targets: dict[Scenario, fl
     return pd.DataFrame(rows)
 
 
-def crossing(curve: Numbers, rounds: Any, target: float) -> float:
-    """The first round whose value is at least ``target``; NaN if there is none (a value that is not known is not)."""
-    reached = np.flatnonzero(curve >= target - _ROUNDING)
+def crossing(curve: Numbers, rounds: Any, target: Target) -> float:
+    """The first round whose value reaches ``target``; NaN if there is none (a value that is not known does not)."""
+    side = -1 if target.is_better_smaller else 1
+    reached = np.flatnonzero(side * curve >= side * target.value - _ROUNDING)
     return float(rounds[reached[0]]) if len(reached) else float("nan")
 
 

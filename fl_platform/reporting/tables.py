@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_platform.config.targets import Target, parse_target
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper import tables as paper_tables
 from fl_platform.paper.scenarios import Scenario
@@ -77,7 +78,7 @@ def target_table(
     unit: str = "rounds",
     select: Selection = "only",
     seeds: int = PAPER_SEEDS,
-    target: float | None = None,
+    target: float | str | None = None,
     complete: bool = False,
 ) -> Table:
     """What it took to reach the target accuracy: unit is rounds (Table 2), rounds_by_seed, bytes or seconds."""
@@ -98,9 +99,12 @@ def target_table(
     if unit == "seconds":
         notes.append("Seconds compare algorithms only when their runs had the same machine to themselves.")
     if complete:
-        targets |= paper_tables.targets()
-    third = {scenario: f"ac={value * 100:g}%" for scenario, value in targets.items()}
-    return layout(_UNITS[unit], numbers, notes + run_notes(runs, cells), third, show_load=True, complete=complete)
+        targets |= {scenario: Target("accuracy", value) for scenario, value in paper_tables.targets().items()}
+    third = {scenario: goal.title for scenario, goal in targets.items()}
+    title = _UNITS[unit]
+    if any(goal.metric != "accuracy" for goal in targets.values()):
+        title, notes[0] = title.replace("target accuracy ac", "target"), notes[0].replace("accuracy curve", "curve")
+    return layout(title, numbers, notes + run_notes(runs, cells), third, show_load=True, complete=complete)
 
 
 _UNITS = {
@@ -134,19 +138,23 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
 
 
-def scenario_targets(runs: Runs, cells: list[CellRuns], target: float | None) -> dict[Scenario, float]:
-    """One target per scenario: the given one, else the paper's, else the highest the runs were configured with."""
+def scenario_targets(runs: Runs, cells: list[CellRuns], target: float | str | None) -> dict[Scenario, Target]:
+    """One target per scenario: the given one, else the paper's, else the highest accuracy of the runs' configuration.
+
+    Runs that were configured with other bounds only have the first of them.
+    """
     known = paper_tables.targets() if target is None else {}
     configured = runs.runs.set_index("run_id").get("config.evaluation.targets")
-    found: dict[Scenario, float] = {}
+    found: dict[Scenario, Target] = {}
     for cell in cells:
         value = target or known.get(cell.scenario)
         if value is None and configured is not None and cell.run_ids:
             text = configured[cell.run_ids[0]]
             listed = json.loads(text) if isinstance(text, str) else None
-            value = max(listed) if listed else None
+            accuracies = [one for one in listed or [] if not isinstance(one, str)]
+            value = max(accuracies) if accuracies else listed[0] if listed else None
         if value is not None:
-            found.setdefault(cell.scenario, float(value))
+            found.setdefault(cell.scenario, parse_target(value))
     if cells and not found:
         raise UserError("no target accuracy is known for these scenarios; give one, such as target: 0.9")
     return found

@@ -36,6 +36,11 @@ EPSILON = "privacy/epsilon"  # spent so far, at algorithm.delta
 CLIP_NORM = "privacy/clip_norm"
 CLIPPED_SHARE = "privacy/clipped_share"  # of this round's updates
 
+MACRO_F1 = "test/macro_f1"
+BALANCED_ACCURACY = "test/balanced_accuracy"
+PERPLEXITY = "test/perplexity"
+CALIBRATION_ERROR = "test/calibration_error"
+
 QP_WORKER_ACTIVE = "qp/worker_active_anchors"
 QP_WORKER_RATIO = "qp/worker_norm_ratio"  # |p~| / |p|, mean over local steps and workers
 QP_WORKER_RESIDUAL = "qp/worker_kkt_residual"
@@ -74,6 +79,16 @@ def fine_tuned(name: str) -> str:
     return name.replace(WORKERS, f"{WORKERS}finetuned_", 1)
 
 
-def to_target(target: float, unit: str) -> str:
-    """Summary key of what it took to reach an accuracy: unit is rounds, bytes or seconds."""
-    return f"to_target/{target:g}/{unit}"
+def tested(figure: str) -> str:
+    """Key of a figure of the test set: accuracy, loss, or one of ``evaluation.metrics``."""
+    return f"{EVALUATED}{figure}"
+
+
+def final(figure: str) -> str:
+    """Summary key of the last value of a figure of ``evaluation.metrics``."""
+    return f"{EVALUATED}final_{figure}"
+
+
+def to_target(target: float | str, unit: str) -> str:
+    """Summary key of what it took to reach an accuracy, or a bound as text: unit is rounds, bytes or seconds."""
+    return f"to_target/{target if isinstance(target, str) else format(target, 'g')}/{unit}"

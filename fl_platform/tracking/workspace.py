@@ -14,6 +14,7 @@ from typing import Any
 
 import wandb
 
+from fl_platform.config.targets import parse_target
 from fl_platform.errors import UserError, cannot_write
 from fl_platform.runs import metrics
 
@@ -95,7 +96,8 @@ def sections(targets: Sequence[str]) -> dict[str, list[Any]]:
 
 def _target_title(key: str) -> str:
     """``to_target/0.9/rounds`` in words."""
-    return f"Rounds to {float(key.split('/')[1]) * 100:g} % accuracy"
+    target = parse_target(key.split("/")[1])
+    return f"Rounds to {target.value * 100:g} % accuracy" if target.metric == "accuracy" else f"Rounds to {target.text}"
 
 
 def make_workspace(plan: Plan) -> Any:

@@ -113,8 +113,32 @@ def test_a_group_may_be_given_as_a_mapping():
             "data.partition=irid is not allowed; allowed: dirichlet | iid | shards; did you mean 'iid'?",
         ),
         ("data.validation_fraction=1", "data.validation_fraction=1.0 is not allowed; it must be >= 0 and < 1"),
-        ("evaluation.targets=0.5", "evaluation.targets=0.5 has the wrong type; expected list[float] | None"),
+        (
+            "evaluation.targets=0.5",
+            "evaluation.targets=0.5 has the wrong type; expected list[float | int | str] | None",
+        ),
         ("evaluation.targets=[1.5]", "evaluation.targets=[1.5] is not allowed; it must be > 0 and <= 1"),
+        (
+            "evaluation.targets=[perplexity>=4]",
+            "evaluation.targets: 'perplexity>=4' would be reached by getting worse; write 'perplexity<=4'",
+        ),
+        (
+            "evaluation.targets=[macro_f>=0.4]",
+            "evaluation.targets: 'macro_f>=0.4' names no metric; there is accuracy, loss, macro_f1, balanced_accuracy, "
+            "perplexity, calibration_error; did you mean 'macro_f1'?",
+        ),
+        (
+            "evaluation.targets=[much]",
+            "evaluation.targets: 'much' is no target; write an accuracy such as 0.9, or 'perplexity<=4.5'",
+        ),
+        (
+            "evaluation.targets=[true]",
+            "evaluation.targets=[True] has the wrong type; expected list[float | int | str] | None",
+        ),
+        (
+            "evaluation.targets=[macro_f1>=2]",
+            "evaluation.targets=[macro_f1>=2] is not allowed; it must be > 0 and <= 1",
+        ),
         ("tracking.mode=off", "tracking.mode=False is not allowed; allowed: offline | online | disabled"),
         ("preset=papr", "preset=papr is not known; allowed: paper, released; did you mean 'paper'?"),
         ("point=seed", "'seed' is not of the form key=value"),

@@ -124,6 +124,7 @@ IDENTITY = {
     "evaluation.every": "3",
     "data.worker_test_fraction": "0.2",
     "evaluation.targets": "[0.5]",
+    "evaluation.metrics": "[macro_f1]",
     "precision": "float64",
     "tf32": "true",
 }
