@@ -13,6 +13,7 @@ import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform.algorithms import base
 from fl_platform.config.options import walk
 from fl_platform.config.schema import known_keys
+from fl_platform.paper.benchmark import COMPARED, benchmark_sweeps
 from fl_platform.paper.methods import METHODS
 from fl_platform.paper.scenarios import COLUMNS
 from fl_platform.paper.sweeps import Axes, SweepDefinition, definitions
@@ -35,7 +36,7 @@ METRIC = {"name": metrics.TOP_ACCURACY, "goal": "maximize"}
 
 ROUND_SECONDS = {"mnist": 0.16, "cifar10": 9.5, "cifar100": 110.0, "tiny_imagenet": 1100.0}
 """CPU seconds of a FedAvg round with S = 10 on one core, evaluation included; how measured is in docs/sweeps.md."""
-DEMO_SECONDS = 9.0  # a run of 20 rounds on digits: most of it is the start of Python
+DEMO_SECONDS = 7.5  # a run on digits, plus 1 % per round: most of it is the start of Python
 FACTORS = {
     "fedprox": 1.1, "fedproxm": 1.1, "moon": 1.6, "moonm": 1.6, "fedmlb": 1.35, "fedmlbm": 1.35, "scaffold": 1.3,
     "mifa": 1.1, "mifam": 1.1, "feddyn": 1.35, "mimelite": 2.4, "gradma_w": 2.5, "gradma": 2.4,
@@ -53,17 +54,20 @@ def grid_of(name: str) -> Axes:
 
 
 def all_sweeps() -> list[SweepDefinition]:
-    return definitions({name: grid_of(name) for name in METHODS})
+    """The sweeps of the paper, then those of the benchmark."""
+    paper = definitions({name: grid_of(name) for name in METHODS})
+    return paper + benchmark_sweeps({name: grid_of(name) for name in COMPARED})
 
 
 def seconds(trial: dict[str, Any]) -> float:
     """The time one trial takes on one core."""
     if "scenario" not in trial:
-        return DEMO_SECONDS
+        return DEMO_SECONDS * (1 + trial["num_rounds"] / 100)
     column = COLUMNS[trial["scenario"]]
+    rounds = trial.get("num_rounds", column.num_rounds)
     named = re.match(r"algorithm\.name=(\w+)", trial.get("point", ""))
     name = named[1] if named else trial["algorithm.name"]
-    return FACTORS.get(name, 1.0) * ROUND_SECONDS[column.data] * column.cohort_size / 10 * column.num_rounds
+    return FACTORS.get(name, 1.0) * ROUND_SECONDS[column.data] * column.cohort_size / 10 * rounds
 
 
 def cost(sweep: SweepDefinition) -> str:
@@ -80,7 +84,7 @@ def header(sweep: SweepDefinition) -> str:
         f"online:  wandb sweep sweeps/{sweep.name}.yaml, then wandb agent ID",
         f"cost: {cost(sweep)}",
         *textwrap.wrap(sweep.notes, 116),
-        "Written by `make sweeps` from fl_platform/paper/sweeps.py; change it there.",
+        f"Written by `make sweeps` from {sweep.source}; change it there.",
     ]
     return "".join(f"# {line}\n" for line in lines)
 

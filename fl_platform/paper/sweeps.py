@@ -35,6 +35,7 @@ class SweepDefinition:
     parameters: dict[str, dict[str, Any]]
     notes: str = ""
     early_terminate: dict[str, Any] | None = None
+    source: str = "fl_platform/paper/sweeps.py"
 
     @property
     def num_trials(self) -> int:
