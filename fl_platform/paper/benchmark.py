@@ -1,11 +1,12 @@
-"""The sweeps of a comparison of all methods: an equal-budget search on held-out data, then three seeds of the choice."""
+"""The sweeps of a comparison of all methods: an equal-budget search on held-out data, then three seeds."""
 
 import itertools
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fl_platform.paper.methods import METHODS
-from fl_platform.paper.sweeps import BUDGET, SEEDS, Axes, SweepDefinition, budget_points, grid_points, values
+from fl_platform.paper.sweeps import FIXED, SEEDS, Axes, SweepDefinition, budget_points, grid_points, values
 
 SOURCE = "fl_platform/paper/benchmark.py"
 
@@ -22,6 +23,9 @@ ADAPTIVE = ("fedadam", "fedyogi", "fedadagrad")
 ADAPTIVE_RATES = (0.01, 0.1, 1.0)
 """Server rates of methods that divide the update by its size; the paper's grid lies a power of ten higher."""
 
+FEW_RATES = ((0.1, 1.0), (0.1, 0.1), (0.01, 10.0), (0.01, 1.0))
+"""(local_lr, server_lr) of the four points that each method has on digits; adaptive ones have a tenth of the second."""
+
 NEEDED = {"dp_fedavg": "model.norm=group", "dp_fedavgm": "model.norm=group"}
 """Arguments without which a method is refused."""
 
@@ -29,7 +33,7 @@ DIGITS: dict[str, Any] = {
     "data.name": "digits",
     "data.dirichlet_omega": 0.1,
     "num_workers": 50,
-    "num_rounds": 50,
+    "num_rounds": 30,
     "evaluation.targets": [0.8, 0.9],
     "evaluation.workers": True,
     "data.worker_test_fraction": 0.2,
@@ -46,22 +50,39 @@ MNIST: dict[str, Any] = {
 
 def benchmark_sweeps(grids: Mapping[str, Axes]) -> list[SweepDefinition]:
     """The search and the comparison on both data sets; ``grids`` holds the grid of each method by its name."""
-    points = {name: points_of(name, grids[name]) for name in COMPARED}
+    few = {name: few_points(name, grids[name]) for name in COMPARED}
+    drawn = {name: drawn_points(name, grids[name]) for name in COMPARED}
     return [
-        search("digits", DIGITS, points, 0.2),
+        search("digits", DIGITS, few, 0.2),
         comparison("digits", DIGITS),
-        search("mnist", MNIST, points, 0.1),
+        search("mnist", MNIST, drawn, 0.1),
         comparison("mnist", MNIST),
     ]
 
 
-def points_of(name: str, axes: Axes) -> list[str]:
-    """The points of a method in the search: all of its grid, or as many of them as every method has."""
+def drawn_points(name: str, axes: Axes) -> list[str]:
+    """``BUDGET`` points of a method's own grid."""
     if name in ADAPTIVE:
         axes = {**axes, "server_lr": ADAPTIVE_RATES}
-    points = grid_points(name, axes)
-    drawn = budget_points(name, points) if len(points) > BUDGET else points
-    return [f"{point} {NEEDED[name]}" if name in NEEDED else point for point in drawn]
+    return with_needed(name, budget_points(name, grid_points(name, axes)))
+
+
+def few_points(name: str, axes: Axes) -> list[str]:
+    """The same four pairs of rates for every method, its own fields drawn from their grids without repetition."""
+    own = {key: axes[key] for key in axes if key.startswith("algorithm.")}
+    fields = [dict(zip(own, chosen, strict=True)) for chosen in itertools.product(*own.values())]
+    random.Random(f"benchmark of {name}").shuffle(fields)
+    points = []
+    for (local, server), chosen in zip(FEW_RATES, itertools.cycle(fields), strict=False):
+        rate = FIXED.get(name, {}).get("server_lr", server / 10 if name in ADAPTIVE else server)
+        keys = {"local_lr": local, "server_lr": rate, **chosen}
+        points.append(" ".join([f"algorithm.name={name}", *(f"{key}={value}" for key, value in keys.items())]))
+    return with_needed(name, list(dict.fromkeys(points)))
+
+
+def with_needed(name: str, points: Sequence[str]) -> list[str]:
+    """Points with what the method needs to be accepted."""
+    return [f"{point} {NEEDED[name]}" if name in NEEDED else point for point in points]
 
 
 def search(
@@ -70,7 +91,8 @@ def search(
     chosen = f"sweeps/chosen_benchmark_{data}.yaml"
     return SweepDefinition(
         name=f"tune_benchmark_{data}",
-        feeds=f"Hyper-parameters of sweeps/benchmark_{data}.yaml: {BUDGET} points of each of {len(COMPARED)} methods.",
+        feeds=f"Hyper-parameters of sweeps/benchmark_{data}.yaml: {len(points['fedavg'])} points of each of "
+        f"{len(COMPARED)} methods.",
         parameters={
             "point": values(*itertools.chain(*points.values())),
             **{key: {"value": value} for key, value in keys.items()},
@@ -84,7 +106,7 @@ def search(
 
 
 def comparison(data: str, keys: Mapping[str, Any]) -> SweepDefinition:
-    named = [f"algorithm.name={name}" + (f" {NEEDED[name]}" if name in NEEDED else "") for name in COMPARED]
+    named = [with_needed(name, [f"algorithm.name={name}"])[0] for name in COMPARED]
     return SweepDefinition(
         name=f"benchmark_{data}",
         feeds=f"All methods on equal terms: {len(COMPARED)} methods, {len(SEEDS)} seeds, {keys['num_rounds']} rounds.",
