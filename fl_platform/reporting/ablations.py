@@ -1,4 +1,4 @@
-"""Figures over configuration keys: heat maps of two (beta_1 x beta_2), bars of one (the memory size)."""
+"""Figures over configuration keys: heat maps of two (beta_1 x beta_2), bars or lines of one (the memory size)."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fl_platform.errors import UserError, unknown_name
+from fl_platform.paper.methods import Method
 from fl_platform.reporting import canvas
 from fl_platform.reporting.measures import MEASURES, Measure, per_run, scenario_of, varying_keys
 from fl_platform.reporting.styles import SEQUENCE, methods_in
@@ -110,3 +111,56 @@ def bars(runs: Runs, key: str, value: str = "top_accuracy") -> Figure:
             axis.set_xlabel(canvas.label(short(key)))
             axis.set_ylabel(measure.label)
     return figure
+
+
+def key_lines(runs: Runs, key: str, value: str = "top_accuracy", panel: str | None = None) -> Figure:
+    """A measure over the values of one numeric key, a line per method: accuracy over the share of faulty workers.
+
+    One panel per scenario, and per value of ``panel`` where it is given. Bars are one standard deviation (ddof=1).
+    """
+    measure, frame = _measured(runs, value)
+    columns = [config_column(runs, key, "key"), *([config_column(runs, panel, "panel")] if panel else [])]
+    places: dict[tuple[Any, ...], dict[tuple[Any, Method], dict[float, list[int]]]] = {}
+    present = frame[frame[columns].notna().all(axis=1)]
+    methods = methods_in(present)
+    for place, (_, row) in enumerate(present.iterrows()):
+        scenario, method = scenario_of(row), methods[str(row["config.algorithm.name"])]
+        title = (scenario.order(), scenario.label, *(str(row[column]) for column in columns[1:]))
+        points = places.setdefault(title, {}).setdefault((method.order, method), {})
+        points.setdefault(float(row[columns[0]]), []).append(place)
+    if not places:
+        raise UserError(f"no finished run has {key}{f' and {panel}' if panel else ''}")
+    with mpl.rc_context(canvas.STYLE):
+        figure, axes = canvas.panels(len(places))
+        for axis, title in zip(axes, sorted(places), strict=True):
+            for (_, method), points in sorted(places[title].items(), key=lambda line: line[0][0]):
+                most = 100 if measure.scale == 100 else np.inf
+                _key_line(axis, method, {x: present.iloc[rows] for x, rows in sorted(points.items())}, most)
+            axis.set_title(canvas.label(", ".join(map(str, title[1:]))), fontsize=9)
+            axis.set_xlabel(canvas.label(key))
+            axis.set_ylabel(measure.label)
+        canvas.legend(figure, axes)
+    return figure
+
+
+def _key_line(axis: Axes, method: Method, points: dict[float, pd.DataFrame], most: float) -> None:
+    """Means with their deviations, which end at the largest value that the measure can have."""
+    for x, part in points.items():
+        if others := varying_keys(part):
+            raise UserError(f"{method.label} at {x:g}: runs differ in {', '.join(others)} too; narrow them with where")
+    style = method.style
+    means = np.array([part["value"].mean() for part in points.values()])
+    spreads = np.nan_to_num([part["value"].std(ddof=1) for part in points.values()])
+    axis.errorbar(
+        list(points),
+        means,
+        yerr=[spreads, np.minimum(spreads, most - means)],
+        color=style.color,
+        linestyle=style.dashes,
+        marker=style.marker,
+        markersize=3.5,
+        linewidth=style.width,
+        elinewidth=0.8,
+        capsize=2,
+        label=canvas.label(method.label),
+    )

@@ -48,6 +48,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "qp": figures.qp_activity,
     "heat_map": ablations.heat_map,
     "bars": ablations.bars,
+    "key_lines": ablations.key_lines,
 }
 _DEFAULTS = ("select", "seeds", "ddof")  # may be set once for the whole report
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")

@@ -1,0 +1,45 @@
+"""Committed reports beside MNIST's are what their archives give, from any directory."""
+
+from pathlib import Path
+
+import pytest
+
+from fl_platform.cli import main
+from fl_platform.errors import UserError
+from fl_platform.reporting.ablations import key_lines
+from fl_platform.reporting.measures import per_run
+from fl_platform.runs.frames import load, select
+
+REPORTS = Path(__file__).resolve().parents[2] / "reports"
+
+
+@pytest.mark.parametrize("name", ["robust"])
+def test_a_report_is_rebuilt_byte_for_byte(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = {
+        path.name: path.read_bytes() for kind in ("*.csv", "README.md") for path in (REPORTS / name).glob(kind)
+    }
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", name]) == 0
+    rebuilt = {file: (tmp_path / "reports" / name / file).read_bytes() for file in committed}
+    assert len(committed) > 1
+    assert [file for file in committed if rebuilt[file] != committed[file]] == []
+
+
+def test_lines_over_a_key_are_means_over_seeds() -> None:
+    runs = load(REPORTS / "robust" / "runs.parquet")
+    part = select(runs, {"faults.kind": "sign_flip", "algorithm.name": ["fedavg", "rfa"], "data.dirichlet_omega": 0.1})
+    figure = key_lines(part, "faults.probability", "final_accuracy", "faults.kind")
+    axis = figure.axes[0]
+    assert len(figure.axes) == 1
+    assert axis.get_legend_handles_labels()[1] == ["FedAvg", "RFA"]
+    expected = part.runs.assign(value=per_run(part)["final_accuracy"].reindex(part.runs["run_id"]).to_numpy())
+    expected = expected[expected["config.algorithm.name"] == "fedavg"].groupby("config.faults.probability")["value"]
+    drawn = axis.containers[0].lines[0]
+    assert drawn.get_xdata().tolist() == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert drawn.get_ydata() == pytest.approx(100 * expected.mean().to_numpy())
+
+
+def test_lines_over_a_key_refuse_what_differs_besides() -> None:
+    runs = load(REPORTS / "robust" / "runs.parquet")
+    with pytest.raises(UserError, match=r"runs differ in .*faults.kind.* too; narrow them with where"):
+        key_lines(runs, "faults.probability")
