@@ -90,6 +90,11 @@ class Algorithm(Rules, L.Callback):
         """Per-worker state: name -> the value of a worker never seen."""
         return {}
 
+    @property
+    def num_private(self) -> int:
+        """How many numbers of the model never leave a worker: they are not counted as sent."""
+        return 0
+
     def __init_subclass__(cls, name: str | None = None, label: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if name is None:

@@ -41,6 +41,7 @@ class Federation:
     seed: int
     device: torch.device
     dtype: torch.dtype
+    norms: frozenset[str] = frozenset()  # names of the parameters of normalisation layers
 
 
 class Start(Enum):
@@ -135,6 +136,19 @@ class LocalStep:
     """Gradient of the local objective elsewhere, on the same batch with dropout of its own; statistics discarded."""
     record: Callable[..., None]
     """record(name, values, how="mean" | "max" | "sum"): logged once per round, over steps and workers."""
+    remembered: dict[str, Stack]
+    """What the workers of the stack have noted in this round, a row for each of them, also those without this step."""
+
+    def recall(self, name: str, initial: Stack) -> Stack:
+        """What the workers noted under this name at their last step; ``initial`` at the first."""
+        noted = self.remembered.get(name)
+        return initial if noted is None else noted[: len(self.params)]
+
+    def remember(self, name: str, stack: Stack) -> None:
+        """Note something for the next step and for ``finish_local``; it is forgotten after the round."""
+        noted = self.remembered.get(name)
+        rest = [] if noted is None or len(noted) == len(stack) else [noted[len(stack) :]]
+        self.remembered[name] = torch.cat([stack, *rest]) if rest else stack
 
 
 @dataclass(frozen=True)
@@ -151,6 +165,8 @@ class LocalRun:
     local_momentum: float
     full_gradient: Callable[[Vector], Stack]
     """Gradient over each worker's whole data at one point, in batches."""
+    remembered: Mapping[str, Stack]
+    """What ``LocalStep.remember`` noted."""
     round_gradient: Callable[[Vector], Stack]
     """Mean gradient over the batches of this round at one point."""
 

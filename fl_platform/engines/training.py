@@ -126,15 +126,16 @@ class LocalTraining:
         start, buffers = self._start(work)
         params = self.empty("params", size, work).copy_(start)
         buffers = buffers.expand(size, -1).clone()
+        remembered: dict[str, Stack] = {}
         losses = None
         if self.sgd.is_plain and has_default(self.algorithm, "local_loss", "local_direction"):
             losses = objective.descend(params, buffers, work.local_lr)
         if losses is None:
-            params, losses = self._steps(objective, plan, work, params, buffers, records)
+            params, losses = self._steps(objective, plan, work, params, buffers, records, remembered)
         torch.sub(work.global_params, params, out=result.delta[rows])
         result.buffers[rows] = buffers
         result.loss[rows] = losses.mean(0) if plan.is_even else losses.sum(0) / plan.counts.gt(0).sum(0)
-        self._finish(work, params, result, rows)
+        self._finish(work, params, result, rows, remembered)
         return records
 
     def _start(self, work: LocalWork) -> tuple[Stack | Vector, Stack | Vector]:
@@ -146,7 +147,14 @@ class LocalTraining:
         return params, buffers
 
     def _steps(
-        self, objective: Objective, plan: LoadedPlan, work: LocalWork, params: Stack, buffers: Stack, records: Records
+        self,
+        objective: Objective,
+        plan: LoadedPlan,
+        work: LocalWork,
+        params: Stack,
+        buffers: Stack,
+        records: Records,
+        remembered: dict[str, Stack],
     ) -> tuple[Stack, Tensor]:
         """The parameters after all steps along the algorithm's direction, and (steps, S) losses, zero after the last.
 
@@ -175,6 +183,7 @@ class LocalTraining:
                 state=state,
                 gradient_at=objective.gradient_at,
                 record=records.record,
+                remembered=remembered,
             )
             direction = self.algorithm.local_direction(step)
             check_returned(self.algorithm, "local_direction", direction, gradient)
@@ -188,7 +197,9 @@ class LocalTraining:
             losses = [F.pad(loss, (0, len(params) - len(loss))) for loss in losses]
         return params, torch.stack(losses)
 
-    def _finish(self, work: LocalWork, params: Stack, result: LocalResult, rows: slice) -> None:
+    def _finish(
+        self, work: LocalWork, params: Stack, result: LocalResult, rows: slice, remembered: Mapping[str, Stack]
+    ) -> None:
         run = LocalRun(
             params=params,
             buffers=result.buffers[rows],
@@ -198,6 +209,7 @@ class LocalTraining:
             local_lr=work.local_lr,
             step_counts=work.plan.steps,
             local_momentum=self.sgd.momentum,
+            remembered=remembered,
             full_gradient=lambda at: self._full_gradient(work, at),
             round_gradient=lambda at: self._round_gradient(work, at),
         )

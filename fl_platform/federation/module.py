@@ -59,6 +59,7 @@ def federation_of(
         num_workers=config.num_workers,
         cohort_size=config.cohort_size,
         num_blocks=len(network.blocks),
+        norms=network.norms,
         seed=config.seed,
         device=device,
         dtype=dtype,

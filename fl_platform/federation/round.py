@@ -126,10 +126,12 @@ def cohort_figures(cohort: Cohort, round: int) -> dict[str, Any]:
 
 def bytes_sent(server: Server, model: Model, cohort: Cohort) -> int:
     """Models down to every sampled worker, updates up from those that report; statistics travel when averaged."""
-    vector, statistics = (tensor.numel() * tensor.element_size() for tensor in model)
+    shared = model.params.numel() - server.algorithm.num_private
+    vector = shared * model.params.element_size()
+    statistics = model.buffers.numel() * model.buffers.element_size()
     if server.config.buffers != "average" or not server.algorithm.uploads:
         statistics = 0
-    upload = encoded_bytes(model.params.numel(), model.params.element_size(), server.config.compression)
+    upload = encoded_bytes(shared, model.params.element_size(), server.config.compression)
     down, up = server.algorithm.downloads, server.algorithm.uploads
     return len(cohort.sampled) * (down * vector + statistics) + len(cohort.reporting) * (up * upload + statistics)
 

@@ -81,6 +81,14 @@ class Network:
     def buffers(self) -> Layout:
         return self._binding.buffers
 
+    @property
+    def norms(self) -> frozenset[str]:
+        """Names of the parameters of normalisation layers."""
+        modules = dict(self.module.named_modules())
+        return frozenset(
+            name for name in self.parameters.names if "Norm" in type(modules[name.rpartition(".")[0]]).__name__
+        )
+
     def copy(self) -> "Network":
         """A network with slots of its own, for another thread."""
         return Network(copy.deepcopy(self.module), self.autocast, allows_tf32=self.allows_tf32)

@@ -66,7 +66,11 @@ class Trajectory(Finished):
 
     def table(self, name: str) -> Tensor:
         """(N, d) of what workers keep; those never seen have the default."""
-        given = {Start.GLOBAL_PARAMS: self.module.global_params, Start.GLOBAL_BUFFERS: self.module.global_buffers}
+        given = {
+            Start.GLOBAL_PARAMS: self.module.global_params,
+            Start.GLOBAL_BUFFERS: self.module.global_buffers,
+            Start.INITIAL_PARAMS: self.rounds[0],
+        }
         return self.module.states.gather(np.arange(self.module.config.num_workers), given)[name]
 
     def logged(self, key: str) -> list[Any]:
