@@ -1,4 +1,4 @@
-"""Targets of a run: accuracies, or other figures of an evaluation with a bound, such as ``perplexity<=4.5``."""
+"""Targets of a run: accuracies, or other figures with a bound, such as ``perplexity<=4.5`` or ``epsilon>=8``."""
 
 import math
 import re
@@ -13,14 +13,16 @@ FURTHER_METRICS = ("macro_f1", "balanced_accuracy", "perplexity", "calibration_e
 
 _BETTER_SMALLER = ("loss", "perplexity", "calibration_error")
 _SHARES = ("accuracy", "macro_f1", "balanced_accuracy", "calibration_error")
-_NAMES = ("accuracy", "loss", *FURTHER_METRICS)
+EPSILON = "epsilon"
+"""Privacy spent, which only grows: its target is the round in which a budget is used up."""
+_NAMES = ("accuracy", "loss", *FURTHER_METRICS, EPSILON)
 
 
 @dataclass(frozen=True)
 class Target:
     """A bound of a metric that is reached from one side, the better one."""
 
-    metric: str  # accuracy, loss or one of FURTHER_METRICS
+    metric: str  # accuracy, loss, epsilon or one of FURTHER_METRICS
     value: float
 
     @property
@@ -54,7 +56,8 @@ def parse_target(given: Any) -> Target:
             )
         target = Target(name, _number(number, given))
         if (sign == "<=") != target.is_better_smaller:
-            raise UserError(f"{KEY}: '{given}' would be reached by getting worse; write '{target.text}'")
+            reason = "holds from the start" if name == EPSILON else "would be reached by getting worse"
+            raise UserError(f"{KEY}: '{given}' {reason}; write '{target.text}'")
     else:
         target = Target("accuracy", _number(given, given))
     if not target.value > 0 or (target.metric in _SHARES and target.value > 1):

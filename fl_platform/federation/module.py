@@ -255,6 +255,7 @@ class FederatedModule(L.LightningModule):
         if done.is_diverged:
             self._diverge()
         self.row = done.figures | self.scoreboard.spent(done.num_bytes, time.perf_counter() - started)
+        self.scoreboard.noted(self.row)
 
     def _diverge(self) -> None:
         self.scoreboard.diverged_round = self.round

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_platform.config.targets import FURTHER_METRICS, parse_target
+from fl_platform.config.targets import EPSILON, FURTHER_METRICS, parse_target
 from fl_platform.runs import metrics
 
 _OTHERS = ("loss", *FURTHER_METRICS)
@@ -49,6 +49,7 @@ class Scoreboard:
         board = cls(targets)
         for row in rows:
             board.total_bytes, board.total_seconds = row[metrics.TOTAL_BYTES], row[metrics.TOTAL_SECONDS]
+            board.noted(row)
             if metrics.TEST_ACCURACY in row:
                 per_class = np.asarray(row[metrics.CLASS_ACCURACY], dtype=np.float64)
                 figures = {name: row[key] for name in _OTHERS if (key := metrics.tested(name)) in row}
@@ -65,6 +66,20 @@ class Scoreboard:
             metrics.TOTAL_BYTES: self.total_bytes,
         }
 
+    def noted(self, row: Mapping[str, Any]) -> None:
+        """Take in what a round logged, evaluated or not: the privacy spent so far may be a target."""
+        if metrics.EPSILON in row:
+            self._reach(row[metrics.ROUND], {EPSILON: row[metrics.EPSILON]})
+
+    def _reach(self, round: int, figures: Mapping[str, float]) -> None:
+        """Note what it took to reach the targets that these figures reach for the first time."""
+        for target in self.targets:
+            goal = parse_target(target)
+            found = figures.get(goal.metric, float("nan"))
+            if goal.is_reached(found) and metrics.to_target(target, "rounds") not in self.reached:
+                for unit, spent in (("rounds", round), ("bytes", self.total_bytes), ("seconds", self.total_seconds)):
+                    self.reached[metrics.to_target(target, unit)] = spent
+
     def evaluated(
         self, round: int, accuracy: float, per_class: np.ndarray, figures: Mapping[str, float] | None = None
     ) -> dict[str, Any]:
@@ -76,12 +91,7 @@ class Scoreboard:
             self.top_accuracy, self.top_accuracy_round = accuracy, round
         best = np.fmax(np.asarray(self.best_class_accuracy), per_class) if self.best_class_accuracy else per_class
         self.best_class_accuracy = best.tolist()
-        for target in self.targets:
-            goal = parse_target(target)
-            found = {"accuracy": accuracy, **figures}.get(goal.metric, float("nan"))
-            if goal.is_reached(found) and metrics.to_target(target, "rounds") not in self.reached:
-                for unit, spent in (("rounds", round), ("bytes", self.total_bytes), ("seconds", self.total_seconds)):
-                    self.reached[metrics.to_target(target, unit)] = spent
+        self._reach(round, {"accuracy": accuracy, **figures})
         return {
             metrics.TEST_ACCURACY: accuracy,
             metrics.TOP_ACCURACY: self.top_accuracy,

@@ -80,8 +80,8 @@ def fine_tuned(name: str) -> str:
 
 
 def tested(figure: str) -> str:
-    """Key of a figure of the test set: accuracy, loss, or one of ``evaluation.metrics``."""
-    return f"{EVALUATED}{figure}"
+    """Key of what a target can be about: accuracy, loss or one of ``evaluation.metrics``; or epsilon."""
+    return EPSILON if figure == "epsilon" else f"{EVALUATED}{figure}"
 
 
 def final(figure: str) -> str:

@@ -138,6 +138,17 @@ def test_epsilon_is_logged_every_round():
     assert {metrics.CLIP_NORM, metrics.CLIPPED_SHARE} <= done.figures()[0].keys()
 
 
+def test_a_budget_is_a_target_also_between_evaluations():
+    words = ("cohort_sampling=poisson", "algorithm.delta=0.01", "num_rounds=6", "evaluation.every=5")
+    done = dp(*words, "evaluation.targets=[epsilon>=2.5]")
+    spent = [row[metrics.EPSILON] for row in done.figures()]
+    first = next(round for round, epsilon in enumerate(spent, 1) if epsilon >= 2.5)
+    assert 1 < first < 6
+    assert done.module.scoreboard.reached["to_target/epsilon>=2.5/rounds"] == first
+    with pytest.raises(UserError, match=r"'epsilon<=8' holds from the start; write 'epsilon>=8'"):
+        make_config("evaluation.targets=[epsilon<=8]")
+
+
 def test_a_round_without_workers_still_has_noise():
     done = dp("availability.name=bernoulli", "availability.failure_probability=1", "num_rounds=2")
     start = done.module.network.initial_params.double()

@@ -125,7 +125,7 @@ def test_a_group_may_be_given_as_a_mapping():
         (
             "evaluation.targets=[macro_f>=0.4]",
             "evaluation.targets: 'macro_f>=0.4' names no metric; there is accuracy, loss, macro_f1, balanced_accuracy, "
-            "perplexity, calibration_error; did you mean 'macro_f1'?",
+            "perplexity, calibration_error, epsilon; did you mean 'macro_f1'?",
         ),
         (
             "evaluation.targets=[much]",
