@@ -193,12 +193,20 @@ class Algorithm(Rules, L.Callback):
                 setattr(self, name, saved.to(current.device) if isinstance(current, Tensor) else saved)
 
 
-class HookResultError(TypeError):
+class HookError(TypeError):
+    """A hook of an algorithm broke its contract."""
+
+    def __init__(self, algorithm: Algorithm, hook: str, message: str) -> None:
+        super().__init__(message)
+        self.algorithm, self.hook = algorithm, hook
+
+
+class HookResultError(HookError):
     """A hook of an algorithm returned something else than it has to."""
 
     def __init__(self, algorithm: Algorithm, hook: str, found: str, expected: str) -> None:
-        super().__init__(f"{type(algorithm).__name__}.{hook} returned {found}; it must return {expected}")
-        self.algorithm, self.hook = algorithm, hook
+        message = f"{type(algorithm).__name__}.{hook} returned {found}; it must return {expected}"
+        super().__init__(algorithm, hook, message)
 
 
 def check_returned(algorithm: Algorithm, hook: str, value: Any, like: Tensor, rows: int | None = None) -> None:

@@ -20,6 +20,26 @@ Pair = tuple[Samples, Samples]
 LARGEST = 200_000_000  # bytes; the largest published file, CIFAR-100's training set, has 155 MB
 
 
+SHA256 = {
+    "6bbc9ace898e44ae57da46a324031adb": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "a25bea736e30d166cdddb491f175f624": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "2646ac647ad5339dbf082846283269ea": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "27ae3e4e09519cfbb04c329615203637": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    "16019d7e3df5f24257cddd939b257f8d": "735e79b04f092ca3d2e6d07f368c0a7d70d48c48d28865950cc24454cf45129b",
+    "f0ef6b0ae62326f3e7ffdfab6717acfc": "4b67687d9933c4db8f0831104447f15b93774f4f464bd0516f0f0f2ac83b7864",
+    "5dd7e06a14cb22eb9f671a540d1b7c25": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "5ea93a67294ea407fff1d09f752e9692": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "942cd6a4bcdd0dd3c604fbe906cb4421": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "ae636b3ba5c66a11e91e8cb52e771fcb": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "53f37980c15c3d472c316c40844f3f0d": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "803d5f7f4d78ea53de84dbe85f74fb6d": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+}
+"""Published md5 -> sha256 of the same content: two files can be made to have one md5.
+
+MNIST, CIFAR-100 and the binary files of CIFAR-10; Fashion-MNIST and the pickles of CIFAR-10 have their md5 alone.
+"""
+
+
 class DamagedFile(Exception):
     """A file that is not the published one; ``datasets.load_folder`` turns it into a ``DamagedData``."""
 
@@ -49,6 +69,9 @@ def verify(path: Path, data: bytes, md5: str) -> bytes:
     found = md5_of(data)
     if found != md5:
         raise DamagedFile(path, f"is damaged: md5 {found}, expected {md5}")
+    sha256 = hashlib.sha256(data).hexdigest()
+    if SHA256.get(md5, sha256) != sha256:
+        raise DamagedFile(path, f"is not the published file: its md5 is, its sha256 {sha256} is not")
     return data
 
 

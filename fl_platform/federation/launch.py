@@ -154,7 +154,7 @@ def fit(
         if logger is not None and summary[metrics.STATUS] == RunStatus.FINISHED:
             send_model(logger, spec)
     except Exception as error:
-        failure = translated(error, trainer.current_epoch + 1)
+        failure = translated(error, trainer.current_epoch + 1, type(module.network.module))
         summary[metrics.CRASH_CAUSE] = cause_of(failure).value
         if failure is error:
             raise
@@ -177,7 +177,7 @@ def send_model(logger: WandbLogger, spec: RunSpec) -> None:
         log_model(logger, f"model-{spec.run_id}", files, json.loads(files[-1].read_text(encoding="utf-8")))
 
 
-def translated(error: Exception, round: int) -> Exception:
+def translated(error: Exception, round: int, model: type) -> Exception:
     """What ended a run, as an error whose type says why: code of the user's, or memory; else the error itself."""
     if isinstance(error, UserError | OSError):
         return error
@@ -186,7 +186,7 @@ def translated(error: Exception, round: int) -> Exception:
             f"round {round}: out of memory: {' '.join(str(error).split())}; a smaller batch_size or cohort_chunk "
             "needs less, and --continue goes on from the newest checkpoint"
         )
-    return explain(error, round) or error
+    return explain(error, round, model) or error
 
 
 def is_first_rank() -> bool:

@@ -21,6 +21,7 @@ from fl_platform.federation.pool import Cohort, WorkerPool
 from fl_platform.federation.schedules import local_rate, server_rate
 from fl_platform.federation.state import WorkerStates
 from fl_platform.federation.work import local_steps
+from fl_platform.federation.worker_writes import check_unwritten, marks
 from fl_platform.models.flat import Vector
 from fl_platform.runs import metrics
 
@@ -101,7 +102,9 @@ def federated_round(server: Server, model: Model, round: int) -> Round:
     if len(cohort.reporting) == 0:
         return Round(step_alone(server, model, round, figures), figures, num_bytes)
     server.algorithm.begin_round(cohort.reporting, round)
+    before = marks(server.algorithm)
     result = local_work(server, model, cohort.reporting, round)
+    check_unwritten(server.algorithm, before)
     result = receive(server, send(server, model, result, round), round, figures)
     if len(result.workers) == 0:
         return Round(step_alone(server, model, round, figures), figures, num_bytes)

@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from fl_platform.algorithms.base import HookResultError
+from fl_platform.algorithms.base import HookError
 from fl_platform.errors import UserCodeError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -23,18 +23,21 @@ def is_users(file: str) -> bool:
     )
 
 
-def explain(error: Exception, round: int) -> UserCodeError | None:
+def explain(error: Exception, round: int, model: type) -> UserCodeError | None:
     """The error that says whose code failed, where and in which round, with the user's part of the traceback.
 
-    None where no code of the user's took part, so that the error is the platform's own.
+    A gradient that autograd refuses, as after an operation in place, counts as a fault of the ``model``, if that is the
+    user's. None where no code of the user's took part, so that the error is the platform's own.
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     if frames:
         hook, last = frames[0], frames[-1]
         where = f"{hook.name} ({last.filename}, line {last.lineno})"
         reason = f"{type(error).__name__}: {error}"
-    elif isinstance(error, HookResultError) and (place := _source(error.algorithm, error.hook)):
+    elif isinstance(error, HookError) and (place := _source(error.algorithm, error.hook)):
         where, reason = f"{error.hook} ({place})", str(error)
+    elif isinstance(error, RuntimeError) and _is_of_autograd(error) and (place := _place(model)):
+        where, reason = f"{model.__name__} ({place})", f"its gradient cannot be computed: {error}"
     else:
         return None
     trace = "".join([*traceback.format_list(frames), *traceback.format_exception_only(error)])
@@ -47,9 +50,17 @@ def explain(error: Exception, round: int) -> UserCodeError | None:
 
 def _source(algorithm: Any, hook: str) -> str:
     """File and line of a hook, empty where it is the platform's."""
-    method = inspect.unwrap(getattr(type(algorithm), hook))
+    return _place(inspect.unwrap(getattr(type(algorithm), hook)))
+
+
+def _is_of_autograd(error: Exception) -> bool:
+    return any("torch/autograd/" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+
+
+def _place(code: Any) -> str:
+    """File and line of a class or function, empty where it is the platform's or a package's."""
     try:
-        file, line = inspect.getsourcefile(method) or "", inspect.getsourcelines(method)[1]
+        file, line = inspect.getsourcefile(code) or "", inspect.getsourcelines(code)[1]
     except (OSError, TypeError):
         return ""
     return f"{file}, line {line}" if file and is_users(file) else ""

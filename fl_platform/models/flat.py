@@ -82,6 +82,8 @@ def named_slots(module: nn.Module, kind: str) -> list[tuple[str, dict[str, Tenso
     found = []
     for prefix, child in module.named_modules():
         for key, value in getattr(child, kind).items():
+            if value is not None and value.is_complex():
+                raise ValueError(f"'{f'{prefix}.{key}'.lstrip('.')}' is complex; only real tensors are supported")
             if value is None or not value.is_floating_point():
                 continue
             if id(value) in seen:

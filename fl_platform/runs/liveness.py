@@ -52,6 +52,37 @@ def held_error(attempt: Path) -> UserError:
     )
 
 
+def check_locks(directory: Path) -> None:
+    """Raise UserError unless a lock that one open file holds is seen through another, as launchers rely on.
+
+    Some network and user-space file systems take locks without keeping them, or refuse them.
+    """
+    path = directory / f".lock-{os.getpid()}"
+    first = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        second = os.open(path, os.O_RDWR)
+        try:
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise UserError(_no_locks(directory, f" ({error.strerror})")) from None
+        finally:
+            os.close(second)
+        raise UserError(_no_locks(directory, ""))
+    finally:
+        os.close(first)
+        path.unlink(missing_ok=True)
+
+
+def _no_locks(directory: Path, why: str) -> str:
+    return (
+        f"{directory} is on a file system without working locks{why}: two launchers could run a trial twice; "
+        "put output.dir on a local disk"
+    )
+
+
 def _take(handle: int) -> bool:
     """Take the lock unless a process holds it; a reader that tests it for a moment is waited for."""
     for _ in range(20):

@@ -35,6 +35,7 @@ def read_project(address: str, cache_dir: Path | None = None) -> Iterator[RunRec
         raise UserError(f"wandb:{address} is not of the form wandb:entity/project or wandb:entity/project/sweep")
     import wandb  # 0.7 s, and only readers of a server need it
     from wandb.errors import CommError, UsageError
+    from wandb.sdk.lib.service.service_connection import WandbApiFailedError
 
     try:
         api = wandb.Api()
@@ -43,7 +44,7 @@ def read_project(address: str, cache_dir: Path | None = None) -> Iterator[RunRec
         directory = cache_dir or Path(platformdirs.user_cache_dir("fl_platform")) / "wandb"
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             yield from threads.map(lambda run: _kept(run, address, api.settings["base_url"], directory), runs)
-    except (CommError, UsageError, ValueError) as error:
+    except (CommError, UsageError, WandbApiFailedError, ValueError) as error:
         raise UserError(f"wandb:{address} cannot be read: {' '.join(str(error).split())}") from None
 
 

@@ -131,7 +131,10 @@ def _prepare(database: sqlite3.Connection) -> sqlite3.Connection:
 def _check_format(database: sqlite3.Connection, file: Path) -> int:
     """The format of a ledger, kept as SQLite's ``user_version``: 0 is that of release 0.1.0."""
     found = int(database.execute("PRAGMA user_version").fetchone()[0])
-    return formats.check_format(f"the ledger {file}", found or 1, formats.LEDGER)
+    try:
+        return formats.check_format(f"the ledger {file}", found or 1, formats.LEDGER)
+    except formats.FormatError as error:
+        raise LedgerError(str(error)) from None
 
 
 def _has_table(database: sqlite3.Connection) -> bool:

@@ -117,6 +117,7 @@ class Launcher:
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + LOOK_SECONDS
+        self.ledger.beat()
         if not self.stopping and (self._signals or self.ledger.stop_requested()):
             self._stop_all()
         news = [running.read() for running in self.running.values()]

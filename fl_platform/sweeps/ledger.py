@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform.errors import DiskFull, UserError
-from fl_platform.runs.liveness import is_held
+from fl_platform.runs.liveness import check_locks, is_held
 from fl_platform.runs.sources import LEDGER
 from fl_platform.runs.writing import writing
 from fl_platform.sweeps import events
 from fl_platform.sweeps.events import Event, LedgerError
 from fl_platform.sweeps.states import TrialState
 
+BEAT_SECONDS = 30.0
+"""A launcher that noted within this time that it is at work is alive, whatever its lock says."""
 NEW_LEDGER_HINT = "; move it away and launch again, which takes over the runs that are finished"
 
 
@@ -110,10 +112,32 @@ class Ledger:
         path = self._lock_file(self.launcher)
         with writing(str(path.parent)):
             path.parent.mkdir(exist_ok=True)
+            check_locks(path.parent)
             self._lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.beat()
+        self._check_other_hosts(path)
         self.record(None, events.LAUNCH, data={"arguments": arguments})
         return self._lock
+
+    def beat(self) -> None:
+        """Note on the launcher's lock that it is at work; call it at least every few seconds."""
+        if self._lock is not None:
+            os.utime(self._lock)
+
+    def _check_other_hosts(self, own: Path) -> None:
+        """Raise UserError where a launcher on another host was at work just now, but its lock cannot be seen here."""
+        now = own.stat().st_mtime  # of the file system's clock
+        for path in own.parent.glob("*.lock"):
+            host = path.stem.rsplit("-", 2)[0]
+            if host == socket.gethostname() or is_held(path) is not False:
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                if abs(now - path.stat().st_mtime) < BEAT_SECONDS:
+                    raise UserError(
+                        f"a launcher on {host} works on this sweep, and {own.parent} does not share its lock: trials "
+                        f"would run twice; use one host or Ray; if that launcher was killed, wait {BEAT_SECONDS:.0f} s"
+                    )
 
     def keep_retries(self, retries: int) -> None:
         """Record how often this launcher tries failed trials again."""

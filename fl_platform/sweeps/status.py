@@ -1,5 +1,6 @@
 """How far a sweep is: counts, best trial, time left."""
 
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -73,8 +74,9 @@ def best_entry(entries: list[Entry], metric: str, *, maximise: bool) -> Entry | 
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number other than NaN."""
-    return isinstance(value, int | float) and value == value
+    """Whether a value is a finite number, and no larger than a float."""
+    is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_numeric and abs(value) <= sys.float_info.max
 
 
 def estimate(entries: list[Entry], left: int, running: int) -> float | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import wandb
+from wandb.sdk.lib.service.service_connection import WandbApiFailedError
 
 from fl_platform.config.targets import parse_target
 from fl_platform.errors import UserError, cannot_write
@@ -147,11 +148,20 @@ def save_definition(plan: Plan, directory: Path) -> list[Path]:
 
 
 def publish(plan: Plan) -> list[str]:
-    """Create both on the server; returns their addresses."""
+    """Create both on the server; returns their addresses.
+
+    Raises UserError where the server refuses, does not have an operation, or leaves out of an answer what the client
+    needs, as servers of other versions do.
+    """
     try:
         workspace = make_workspace(plan).save()
         report = make_report(plan, is_bound=True).save()
-    except (wandb.errors.Error, requests.RequestException, ValueError) as error:
-        what = f"{plan.entity}/{plan.project} cannot be published to"
-        raise UserError(f"{what}: {' '.join(str(error).split())}; --offline-out DIR saves the definition") from None
-    return [workspace.url, report.url]
+    except (wandb.errors.Error, WandbApiFailedError, requests.RequestException, ValueError) as error:
+        reason = " ".join(str(error).split())
+    except (KeyError, TypeError, AttributeError) as error:
+        reason = f"the server's answer is not what this client expects ({type(error).__name__}: {error})"
+    else:
+        return [workspace.url, report.url]
+    raise UserError(
+        f"{plan.entity}/{plan.project} cannot be published to: {reason}; --offline-out DIR saves the definition"
+    )

@@ -101,3 +101,12 @@ def test_digits_are_split_once_and_for_all():
     assert (torch.bincount(test.labels) - counts * 360 / 1797).abs().max() < 1
     again, _ = readers.read_digits()
     assert torch.equal(train.features, again.features)
+
+
+def test_a_file_with_the_published_md5_and_another_sha256_is_refused(tmp_path, monkeypatch):
+    content = b"two contents can be made to have one md5"
+    (tmp_path / "file").write_bytes(content)
+    assert readers.read_verified(tmp_path / "file", md5(content)) == content
+    monkeypatch.setitem(readers.SHA256, md5(content), "0" * 64)
+    with pytest.raises(readers.DamagedFile, match=r"is not the published file: its md5 is, its sha256 .* is not"):
+        readers.read_verified(tmp_path / "file", md5(content))

@@ -25,7 +25,7 @@ class Failing(Algorithm, name="failing", label="Failing"):
     """Fails in its second round."""
 
     def begin_round(self, workers, round):
-        self.is_due = round == 2
+        self.is_due, self.seen, self.names = round == 2, torch.zeros(1), []
         {begin}
 
     def local_direction(self, step):
@@ -56,6 +56,9 @@ FAULTS = {
     ),
     "nothing": ({"local": "return None"}, "local_direction", "Failing.local_direction returned a NoneType"),
     "wrong device": ({"local": "return step.gradient.to('meta')"}, "local_direction", "on meta; it must return"),
+    "self is set": ({"local": "self.total = 1"}, "local_direction", "(local_direction) wrote self.total; worker hooks"),
+    "self is written in place": ({"local": "self.seen.add_(1)"}, "local_direction", "wrote self.seen; worker hooks"),
+    "self grows": ({"local": "self.names.append(1)"}, "local_direction", "wrote self.names; worker hooks may not"),
     "server hook": (
         {"server": "return updates.delta"},
         "server_direction",
@@ -113,3 +116,47 @@ def test_a_sweep_goes_on_with_the_other_trials(plugin: Path, tmp_path: Path, cap
     capsys.readouterr()
     assert main(["why", status.failed[0].run_id or "", "--dir", str(tmp_path / "runs"), "--lines", "3"]) == 0
     assert "RuntimeError: no idea" in capsys.readouterr().out
+
+
+OTHERS = {
+    "a callback": (
+        "import lightning as L\nclass Watch(L.Callback):\n    def on_train_batch_end(self, trainer, *rest):\n"
+        "        assert trainer.current_epoch < 1, 'seen enough'\n",
+        "callbacks=[failing_plugin.Watch]",
+        "round 2: your code failed in on_train_batch_end (",
+        "AssertionError: seen enough",
+        1,
+    ),
+    "a model that writes what its gradient needs": (
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.layer = nn.Linear(64, 10)\n"
+        "    def forward(self, x):\n        h = self.layer(x.flatten(1)).relu()\n        h.mul_(2)\n        return h\n",
+        "model.name=failing_plugin.Net",
+        "round 1: your code failed in Net (",
+        "its gradient cannot be computed: one of the variables",
+        1,
+    ),
+    "a complex parameter": (
+        "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.layer = nn.Linear(64, 10)\n"
+        "        self.phase = nn.Parameter(torch.zeros(3, dtype=torch.complex64))\n"
+        "    def forward(self, x):\n        return self.layer(x.flatten(1)) + self.phase.real.sum()\n",
+        "model.name=failing_plugin.Net",
+        "cannot be trained by workers: 'phase' is complex; only real tensors are supported",
+        "",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_other_code_of_the_users_is_named(case: str, plugin: Path, tmp_path: Path, capsys) -> None:
+    source, key, sentence, reason, code = OTHERS[case]
+    plugin.write_text(source)
+    assert main(["run", *KEYS[1:], key, f"output.dir={tmp_path}"]) == code
+    error = capsys.readouterr().err
+    assert sentence in error.splitlines()[-1]
+    assert reason in error.splitlines()[-1]
+    assert "lightning" not in error
+    for config in tmp_path.glob("*/config.yaml"):
+        assert read_directory(config.parent).summary["crash_cause"] == "user_code"

@@ -1,11 +1,14 @@
 """The ledger under rivals and crashes: every trial is somebody's exactly once, and nothing put down is lost."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -291,3 +294,38 @@ def test_reading_where_there_is_no_ledger_makes_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no ledger"):
         Ledger(tmp_path / "nowhere", read_only=True)
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_launcher_of_another_host_whose_lock_is_not_seen_is_not_joined(tmp_path: Path) -> None:
+    """What a file system that keeps locks on each host shows: the other's file is fresh, and its lock can be taken."""
+    other = tmp_path / "launchers" / "elsewhere-7-0123abcd.lock"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    with Ledger(tmp_path) as ledger, pytest.raises(UserError, match="a launcher on elsewhere works on this sweep"):
+        ledger.launch([])
+    with open(other, "r+") as held, Ledger(tmp_path) as ledger:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        ledger.launch([])  # its lock is seen
+    os.utime(other, (time.time() - 60, time.time() - 60))
+    with Ledger(tmp_path) as ledger:
+        ledger.launch([])  # it is dead
+        os.utime(ledger._lock_file(ledger.launcher), (0, 0))
+        ledger.beat()
+        assert time.time() - ledger._lock_file(ledger.launcher).stat().st_mtime < 30
+
+
+@pytest.mark.parametrize(("result", "why"), [(None, "locks:"), (OSError(errno.ENOLCK, "no locks"), r"\(no locks\)")])
+def test_a_file_system_without_working_locks_is_refused(
+    result: OSError | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(handle: int, operation: int) -> None:
+        if result is not None:
+            raise result
+
+    monkeypatch.setattr(fcntl, "flock", flock)  # no file system at hand here lacks them
+    with (
+        Ledger(tmp_path) as ledger,
+        pytest.raises(UserError, match=f"without working locks *{why}|without working {why}"),
+    ):
+        ledger.launch([])
+    assert not list((tmp_path / "launchers").iterdir())

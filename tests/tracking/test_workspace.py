@@ -139,6 +139,32 @@ class ViewServer(WandbServer):
     on_Projects = on_GetProjects
 
 
+class OldServer(ViewServer):
+    """Has no operation to save views."""
+
+    on_UpsertView2 = on_upsertView = on_UpsertView = None  # type: ignore[assignment]
+
+
+class OtherServer(ViewServer):
+    """Saves views, and answers in another way than this client expects."""
+
+    def on_UpsertView2(self, variables: dict[str, Any]) -> dict[str, Any]:
+        return {"upsertView": None}
+
+    on_upsertView = on_UpsertView = on_UpsertView2
+
+
+@pytest.mark.parametrize("kind", [OldServer, OtherServer])
+def test_a_server_of_another_version_is_one_sentence(kind: type[ViewServer], tmp_path: Path) -> None:
+    with kind() as server:
+        command = [sys.executable, "-m", "fl_platform", "publish", f"{ENTITY}/project", "--source", str(logs(tmp_path))]
+        done = subprocess.run(command, env=server.environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert f"{ENTITY}/project cannot be published to: " in done.stderr
+    assert "--offline-out DIR saves the definition" in done.stderr
+
+
 def test_publish_through_the_real_client(tmp_path: Path) -> None:
     source = logs(tmp_path)
     code = "import sys; from fl_platform.cli.publish import main; sys.exit(main(sys.argv[1:]))"
