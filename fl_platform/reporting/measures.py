@@ -38,6 +38,7 @@ MEASURES: dict[str, Measure] = {
     "final_accuracy": Measure("Test accuracy of the last round (%)", 100, True),
     "area": Measure("Test accuracy averaged over rounds (%)", 100, True),
     "forgetting": Measure("Forgetting at the last round (points)", 100, False),
+    "worst_workers": Measure("Worst tenth of the workers at the end (%)", 100, True),
     "rounds": Measure("Rounds", 1, False, 0),
     "total_bytes": Measure("Bytes communicated", 1, False, 0),
     "total_seconds": Measure("Seconds", 1, False, 1),
@@ -60,6 +61,7 @@ def per_run(runs: Runs) -> pd.DataFrame:
         ("total_bytes", metrics.TOTAL_BYTES),
         ("total_seconds", metrics.TOTAL_SECONDS),
         ("forgetting", metrics.FORGETTING),
+        ("worst_workers", metrics.WORST_WORKERS),
     ):
         if key in rounds:
             values[measure] = rounds.groupby("run_id")[key].last()

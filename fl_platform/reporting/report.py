@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from fl_platform.errors import UserError, did_you_mean, unknown_name
-from fl_platform.reporting import ablations, canvas, comparison, cost, figures, pivot, render, tables
+from fl_platform.reporting import ablations, canvas, comparison, cost, figures, overview, pivot, render, tables
 from fl_platform.reporting.files import ARCHIVE, FILE, OWN_REPORTS, read_content
 from fl_platform.reporting.generated import renewed
 from fl_platform.reporting.layout import Table
@@ -39,6 +39,7 @@ TABLES: dict[str, Callable[..., Table]] = {
     "paper_table2": comparison.beside_table2,
     "significance": comparison.significance_table,
     "pivot": pivot.pivot_table,
+    "overview": overview.overview_table,
     "cost": cost.cost_table,
 }
 FIGURES: dict[str, Callable[..., Any]] = {

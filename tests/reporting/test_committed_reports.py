@@ -8,6 +8,8 @@ from fl_platform.cli import main
 from fl_platform.errors import UserError
 from fl_platform.reporting.ablations import key_lines
 from fl_platform.reporting.measures import per_run
+from fl_platform.reporting.overview import overview_table
+from fl_platform.reporting.tables import statistic_table, target_table
 from fl_platform.runs.frames import load, select
 
 REPORTS = Path(__file__).resolve().parents[2] / "reports"
@@ -43,3 +45,18 @@ def test_lines_over_a_key_refuse_what_differs_besides() -> None:
     runs = load(REPORTS / "robust" / "runs.parquet")
     with pytest.raises(UserError, match=r"runs differ in .*faults.kind.* too; narrow them with where"):
         key_lines(runs, "faults.probability")
+
+
+def test_an_overview_has_the_cells_of_its_tables() -> None:
+    runs = load(REPORTS / "robust" / "runs.parquet")
+    sound = {"faults.kind": "sign_flip", "faults.probability": 0.0}
+    one = select(runs, {**sound, "data.dirichlet_omega": 0.1})
+    found = overview_table(one, ["final_accuracy", "forgetting"], ["rounds"], target=0.9)
+    apart = [statistic_table(one, "final_accuracy"), statistic_table(one, "forgetting"), target_table(one, target=0.9)]
+    assert [text for text, _ in found.header[0]][2] == "Rounds to target"
+    assert found.title == "Overview, target ac=90%"
+    for place, table in enumerate(apart):
+        cells = [[row.cells[place] for row in block] for block in found.blocks]
+        assert cells == [[row.cells[0] for row in block] for block in table.blocks]
+    with pytest.raises(UserError, match="an overview needs runs of one scenario"):
+        overview_table(select(runs, sound), ["final_accuracy"])
