@@ -230,6 +230,10 @@ def refuse_sources(values: DictConfig, source: str) -> DictConfig:
     return values
 
 
+NO_SCENARIO = "none"
+"""What a chosen-values file calls runs without a scenario."""
+
+
 def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfig:
     """The keys a chosen-values file holds for (algorithm, scenario); none, said aloud, where it has no entry."""
     path = chosen_file(path)
@@ -240,10 +244,11 @@ def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfi
     entry: Any = _chosen_entries(path, status.st_size, status.st_mtime_ns)
     if isinstance(entry, dict) and isinstance(entry.get(scenario), str):
         scenario = entry[scenario]  # not tuned itself: it takes the choice of another
-    for level in (scenario, algorithm, "keys"):
+    for level in (scenario or NO_SCENARIO, algorithm, "keys"):
         entry = entry.get(level) if isinstance(entry, dict) else None
     if not isinstance(entry, dict):
-        print(f"chosen={path} has nothing for {algorithm} in {scenario}: defaults are used", file=sys.stderr)
+        where = f"in {scenario}" if scenario else "without a scenario"
+        print(f"chosen={path} has nothing for {algorithm} {where}: defaults are used", file=sys.stderr)
         return OmegaConf.create()
     return refuse_sources(parse_mapping(entry, f"chosen={path}"), f"chosen={path}")
 

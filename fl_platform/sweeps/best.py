@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
+from fl_platform.config.compose import NO_SCENARIO
 from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.errors import UserError
 from fl_platform.paper.scenarios import scenario_values
@@ -62,14 +63,15 @@ def choose(
         outcomes[trial.place][entry.state] += 1
     tried = collect(finished, by)
     sign = 1 if is_minimised(sweep, by) else -1
-    chosen: dict[str | None, dict[str, Any]] = {}
+    chosen: dict[str, dict[str, Any]] = {}
     for place in sorted(tried, key=str):
         best = min(tried[place], key=lambda point: sign * point.mean)
-        chosen.setdefault(place[0], {})[place[1]] = entry_of(sweep, best, len(tried[place]), outcomes[place])
+        entries = chosen.setdefault(place[0] or NO_SCENARIO, {})
+        entries[place[1]] = entry_of(sweep, best, len(tried[place]), outcomes[place])
     return {"provenance": provenance(sweep, finished, by, split, sign), "chosen": chosen | reused(reuse, chosen)}
 
 
-def reused(reuse: Mapping[str, str], chosen: Mapping[str | None, Any]) -> dict[str, str]:
+def reused(reuse: Mapping[str, str], chosen: Mapping[str, Any]) -> dict[str, str]:
     """Return ``reuse``; UserError where it takes from a scenario without a choice or replaces a choice."""
     for scenario, source in reuse.items():
         scenario_values(scenario)  # refuses a name that is not known

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fl_platform.config.compose import check_key, compose, read_yaml
+from fl_platform.config.compose import NO_SCENARIO, check_key, compose, read_yaml
 from fl_platform.config.resolve import resolve
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.runs import metrics
@@ -87,7 +87,8 @@ def check_chosen(path: Path, pairs: list[tuple[str, str]]) -> Verdict:
     problems = []
     for scenario, algorithm in pairs:
         try:
-            resolve(compose([f"algorithm.name={algorithm}", f"scenario={scenario}", f"chosen={path}"]))
+            place = [] if scenario == NO_SCENARIO else [f"scenario={scenario}"]
+            resolve(compose([f"algorithm.name={algorithm}", *place, f"chosen={path}"]))
         except UserError as error:
             problems.append(f"{path}: {algorithm} in {scenario}: {error}")
     return Verdict(problems, resolved=len(pairs))

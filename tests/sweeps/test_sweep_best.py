@@ -11,6 +11,7 @@ from fl_platform.config.compose import compose
 from fl_platform.errors import UserError
 from fl_platform.runs import metrics
 from fl_platform.sweeps.best import choose, write_chosen
+from fl_platform.sweeps.check import check_chosen
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.ledger import Ledger
 
@@ -95,7 +96,11 @@ def test_a_figure_where_less_is_better_is_minimised(tmp_path: Path) -> None:
     content = chosen_of(sweep, metrics.TEST_LOSS)
     losses = {entry.params["local_lr"]: entry.summary[metrics.TEST_LOSS] for entry in entries_of(sweep)}
     assert content["provenance"]["goal"] == "minimize"
-    assert content["chosen"][None]["fedavg"]["keys"] == {"local_lr": min(losses, key=lambda rate: losses[rate])}
+    best = min(losses, key=lambda rate: losses[rate])
+    assert content["chosen"]["none"]["fedavg"]["keys"] == {"local_lr": best}
+    write_chosen(tmp_path / "chosen.yaml", content)
+    assert compose([f"chosen={tmp_path / 'chosen.yaml'}"]).local_lr == best  # a run without a scenario reads it
+    assert check_chosen(tmp_path / "chosen.yaml", [("none", "fedavg")]).problems == []
 
 
 def test_what_was_not_evaluated_is_not_selected_on(tmp_path: Path) -> None:
