@@ -15,6 +15,7 @@ from fl_platform import models
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.data.partition import make_partition
+from fl_platform.data.partitions import Iid
 from fl_platform.data.samples import Samples
 from fl_platform.data.sets.base import Dataset
 from fl_platform.federation.build import make_algorithm
@@ -50,9 +51,7 @@ def seconds_a_round(model: str, engine: str, rounds: int) -> float:
     dataset = type("Noise", (Dataset,), fields)()
     train, test = noise_images(10_000, shape, classes), noise_images(10, shape, classes)
     network = Network(models.build(model, shape, classes, width=config.model.width))
-    partition = make_partition(
-        "iid", train.labels.numpy(), config.num_workers, generator(0, "partition"), omega=1.0, shards_per_worker=2
-    )
+    partition = make_partition(Iid(), train, config.population, generator(0, "partition"))
     module = FederatedModule(config, dataset, network, train, test, partition)
     started: list[float] = []
     step = module.training_step

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         zeros,
     )
     from fl_platform.config.options import group, option
+    from fl_platform.data.partition import Partitioner
     from fl_platform.data.samples import Samples
     from fl_platform.data.sets.base import Dataset
     from fl_platform.errors import UserError
@@ -48,6 +49,7 @@ __all__ = [
     "LocalRun",
     "LocalStart",
     "LocalStep",
+    "Partitioner",
     "Result",
     "Runs",
     "Samples",
@@ -87,6 +89,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("Stack", "Vector"), "models.flat"),
     "Dataset": "data.sets.base",
+    "Partitioner": "data.partition",
     "Samples": "data.samples",
     "UserError": "errors",
     **dict.fromkeys(("group", "option"), "config.options"),

@@ -107,7 +107,7 @@ class PrivacyRules(Rules):
         given = config.algorithm
         values = super().open_values(config)
         if given["delta"] is None:
-            values["delta"] = config.num_workers**-1.1 if config.num_workers > 1 else 0.5
+            values["delta"] = config.population**-1.1 if config.population > 1 else 0.5
         if given["amplification"] is None:
             values["amplification"] = amplification_of(config)
         if given["clipping"] == "adaptive" and given["count_noise"] is None:

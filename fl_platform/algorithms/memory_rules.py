@@ -30,11 +30,11 @@ class MemoryRules(Rules):
     @classmethod
     def open_values(cls, config: Config) -> dict[str, Any]:
         size = config.algorithm["memory_size"]
-        default = default_memory_size(config.num_workers) if size is None else size
+        default = default_memory_size(config.population) if size is None else size
         return {**super().open_values(config), "memory_size": default}
 
     @classmethod
     def check(cls, config: Config) -> None:
         super().check(config)
-        check_size(config.algorithm["memory_size"], config.cohort_size, config.num_workers)
+        check_size(config.algorithm["memory_size"], config.cohort_size, config.population)
         POLICIES.describe(config.algorithm["memory_policy"])

@@ -7,10 +7,14 @@ from numpy.typing import NDArray
 
 from fl_platform.cli.parser import Parser
 from fl_platform.config.compose import compose
+from fl_platform.config.partitions import partition_text
+from fl_platform.config.resolve import resolve
 from fl_platform.config.schema import Config
 
 SHOWN_WORKERS = 200
 SHOWN_CLASSES = 10
+BINS, BAR = 10, 40
+"""Bins of the printed histogram, and characters of its longest bar."""
 
 
 def main(args: list[str]) -> int:
@@ -28,14 +32,17 @@ def main(args: list[str]) -> int:
     dealing = actions.add_parser(
         "partition",
         help="show how training data is distributed over workers",
-        description="Print what each worker owns under a configuration, exactly as in a run with it.",
-        epilog="example: fl_platform data partition data.name=mnist data.dirichlet_omega=0.01 --out bubbles.png",
+        description="Print and draw what each worker owns under a configuration, exactly as in a run with it.",
+        epilog="example: fl_platform data partition data.name=mnist data.dirichlet_omega=0.01 --save split.json",
     )
     dealing.add_argument(
         "keys", nargs="*", metavar="key=value", help="see `fl_platform config`; such as num_workers=50"
     )
     dealing.add_argument(
-        "--out", type=Path, metavar="FILE.png", help="write a bubble plot of worker, class and samples"
+        "--out", type=Path, metavar="FILE.png", help="where the picture goes; default: partition-<data set>.png"
+    )
+    dealing.add_argument(
+        "--save", type=Path, metavar="FILE", help="write the partition (.json, .parquet) for data.partition_file=FILE"
     )
 
     options = parser.parse_args(args)
@@ -43,7 +50,7 @@ def main(args: list[str]) -> int:
         return list_datasets(options.root)
     if options.action == "get":
         return get_dataset(options.name, options.root)
-    return show_partition(compose(options.keys), options.out)
+    return show_partition(resolve(compose(options.keys)).config, options.out, options.save)
 
 
 def list_datasets(root: str | None) -> int:
@@ -72,40 +79,51 @@ def get_dataset(name: str, root: str | None) -> int:
     return 0
 
 
-def show_partition(config: Config, out: Path | None) -> int:
-    """Print the partition of a configuration, and plot it to ``out`` if given."""
+def show_partition(config: Config, out: Path | None, save: Path | None) -> int:
+    """Print and draw the partition of a resolved configuration, and write it to ``save`` if given."""
+    from fl_platform.config.partition_file import Split, check_suffix, labels_sha256, write_split
     from fl_platform.data import datasets
-    from fl_platform.data.bubbles import draw_bubbles
+    from fl_platform.data.bubbles import draw_partition
     from fl_platform.data.prepare import partition_of, prepare
 
-    if config.plugins:
-        from fl_platform.config.plugins import import_plugins
-
-        import_plugins(config.plugins)
+    if save is not None:
+        check_suffix(save, f"--save {save}")
     dataset = datasets.get(config.data.name)
     train, _ = prepare(config)
-    partition = partition_of(config, train.labels)
+    partition = partition_of(config, train)
     counts = partition.class_counts(train.labels, dataset.num_classes)
     title = describe(config)
     print(title)
     print_workers(counts)
+    print_histogram(partition.sizes)
     print_summary(counts, config.batch_size)
-    if out is not None:
-        shown = counts[:SHOWN_WORKERS]
-        draw_bubbles(shown, out, title if len(shown) == len(counts) else f"{title} (the first {len(shown)})")
-        print(f"bubble plot: {out}")
+    out = out or Path(f"partition-{config.data.name}.png")
+    draw_partition(counts, out, title, SHOWN_WORKERS)
+    print(f"picture: {out}")
+    if save is not None:
+        labels = train.labels.numpy()
+        split = Split(config.data.name, title, labels_sha256(labels), partition.indices, partition.offsets)
+        write_split(split, save)
+        print(f"saved: {save}; use it with data.partition_file={save} (sha256 {split.sha256[:12]})")
     return 0
 
 
 def describe(config: Config) -> str:
     """One line that names data set, partition, number of workers and seed."""
-    details = {
-        "dirichlet": f" omega={config.data.dirichlet_omega:g}",
-        "shards": f" {config.data.shards_per_worker} per worker",
-        "iid": "",
-    }
-    how = config.data.partition + details[config.data.partition]
+    how = partition_text(vars(config.data).get)
     return f"{config.data.name}, {how}, {config.num_workers} workers, seed {config.seed}"
+
+
+def print_histogram(sizes: NDArray[np.int64]) -> None:
+    """Print how many workers have how many samples, in bins of equal width."""
+    found = np.unique(sizes)
+    width = -(-(found[-1] - found[0] + 1) // BINS)
+    edges = np.arange(found[0], found[-1] + width + 1, width)
+    counts, _ = np.histogram(sizes, edges)
+    print("samples of a worker: number of workers")
+    for count, low in zip(counts, edges[:-1], strict=True):
+        span = f"{low}" if width == 1 else f"{low} to {low + width - 1}"
+        print(f"{span:>18} {count:6} {'█' * -(-BAR * count // counts.max())}".rstrip())
 
 
 def print_workers(counts: NDArray[np.int64]) -> None:

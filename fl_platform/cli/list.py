@@ -1,5 +1,6 @@
 """``list``: print the names a configuration may use, with one-line descriptions."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,8 @@ from fl_platform.cli.parser import Parser
 from fl_platform.config.descriptions import Description
 from fl_platform.config.options import allowed, condition, default_of
 from fl_platform.config.presets import PRESETS
-from fl_platform.config.registry import ALGORITHMS, DATASETS, MODELS, POLICIES, Registry
+from fl_platform.config.registry import ALGORITHMS, DATASETS, MODELS, PARTITIONS, POLICIES, Registry
+from fl_platform.config.schema import known_keys
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper.methods import FURTHER_GROUPS, PAPER, order
 from fl_platform.paper.scenarios import COLUMNS
@@ -107,6 +109,23 @@ def list_models() -> Listing:
     return [*listed, Entry("your.module.Network", "any torch.nn.Module by its dotted path")]
 
 
+def list_partitions() -> Listing:
+    """The rules of data.partition with their parameters."""
+    return [
+        Entry(name, rule.summary, tuple(parameter(option, field) for option, field in rule.options.items()))
+        for name, rule in described(PARTITIONS)
+    ]
+
+
+def parameter(name: str, field: "dataclasses.Field[Any]") -> tuple[str, str]:
+    """A parameter of a partition as it is given: a key of data, or of a plugin's own."""
+    key = f"data.{name}"
+    if key not in known_keys():
+        key = f"data.partition_options.{name}"
+    field = known_keys().get(key, field)
+    return f"  {key}", f"= {default_of(field)}: {field.metadata.get('help', '')}"
+
+
 def list_policies() -> Listing:
     """The policies of GradMA's memory."""
     return [Entry(name, kind.description) for name, kind in described(POLICIES)]
@@ -129,6 +148,7 @@ LISTINGS: dict[str, Callable[[], Listing]] = {
     "algorithms": list_algorithms,
     "datasets": list_datasets,
     "models": list_models,
+    "partitions": list_partitions,
     "policies": list_policies,
     "presets": list_presets,
     "scenarios": list_scenarios,

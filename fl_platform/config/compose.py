@@ -274,16 +274,7 @@ def check_combinations(config: Config) -> None:
         if not 1 <= len(tag) <= LONGEST_TAG:
             tags = config.tracking.tags
             raise UserError(f"tracking.tags={tags}: W&B refuses '{tag}'; a tag has 1 to {LONGEST_TAG} characters")
-    if config.cohort_size > config.num_workers:
-        raise UserError(
-            f"cohort_size={config.cohort_size} exceeds num_workers={config.num_workers}; "
-            "a cohort has at most all workers"
-        )
-    if (config.local_steps is None) == (config.local_epochs is None):
-        raise UserError(
-            f"local_steps={shown(config.local_steps)} with local_epochs={shown(config.local_epochs)}: "
-            "give one of them and leave the other null"
-        )
+    check_cohort(config)
     if config.batch_size == 1 and config.model.norm == "batch":
         raise UserError(
             "batch_size=1 with model.norm=batch: BatchNorm needs at least 2 samples; "
@@ -297,4 +288,13 @@ def check_combinations(config: Config) -> None:
     if not isinstance(config.algorithm.get("name"), str):
         raise UserError(
             f"algorithm.name={config.algorithm.get('name')} is not a name; see `python -m fl_platform list algorithms`"
+        )
+
+
+def check_cohort(config: Config) -> None:
+    """Raise UserError for a cohort of more workers than there are, where that number is known."""
+    if config.num_workers is not None and config.cohort_size > config.num_workers:
+        raise UserError(
+            f"cohort_size={config.cohort_size} exceeds num_workers={config.num_workers}; "
+            "a cohort has at most all workers"
         )

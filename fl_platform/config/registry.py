@@ -117,7 +117,8 @@ ALGORITHMS: Registry[Any] = Registry("algorithm.name", "fl_platform.algorithms")
 DATASETS: Registry[Any] = Registry("data.name", "fl_platform.data.sets")
 MODELS: Registry[Any] = Registry("model.name", "fl_platform.models")
 POLICIES: Registry[Any] = Registry("algorithm.memory_policy", "fl_platform.algorithms.policies")
-REGISTRIES: tuple[Registry[Any], ...] = (ALGORITHMS, DATASETS, MODELS, POLICIES)
+PARTITIONS: Registry[Any] = Registry("data.partition", "fl_platform.data.partitions")
+REGISTRIES: tuple[Registry[Any], ...] = (ALGORITHMS, DATASETS, MODELS, POLICIES, PARTITIONS)
 
 
 def check_model_name(name: str) -> None:

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from fl_platform.config.arguments import RunArguments
-from fl_platform.config.compose import compose
+from fl_platform.config.compose import check_cohort, compose
 from fl_platform.config.descriptions import Description
-from fl_platform.config.options import check_value, counts, default_of
+from fl_platform.config.options import counts, default_of
+from fl_platform.config.partitions import partition_text, with_partition
 from fl_platform.config.plugins import import_plugins
 from fl_platform.config.presets import preset_values
 from fl_platform.config.registry import ALGORITHMS, DATASETS, check_model_name
 from fl_platform.config.schema import CompressionConfig, Config, flatten, known_keys, shown, to_dict
+from fl_platform.config.typed import typed
 from fl_platform.errors import UserError, did_you_mean
 
 Options = Mapping[str, "dataclasses.Field[Any]"]
@@ -57,8 +56,9 @@ class RunSpec:
     def group(self) -> str:
         """Return what W&B calls the runs that differ in their seed only, such as ``gradma mnist w0.1 S10 · 3f2a``."""
         data = self.config.data
-        skew = {"dirichlet": f"w{data.dirichlet_omega:g}", "shards": f"shards{data.shards_per_worker}"}
-        parts = [self.algorithm, data.name, skew.get(data.partition, data.partition), f"S{self.config.cohort_size}"]
+        is_papers = data.partition == "dirichlet"
+        skew = f"w{data.dirichlet_omega:g}" if is_papers else partition_text(vars(data).get).replace(" ", "")
+        parts = [self.algorithm, data.name, skew, f"S{self.config.cohort_size}"]
         return f"{' '.join(parts)[:100]} · {self.group_id[:4]}"
 
     @property
@@ -83,7 +83,7 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
     dataset = DATASETS.describe(config.data.name)
     kind = ALGORITHMS.describe(config.algorithm["name"])
     resolved = dataclasses.replace(
-        config,
+        with_partition(config, dataset),
         num_rounds=config.num_rounds or dataset.num_rounds,
         model=dataclasses.replace(config.model, name=config.model.name or dataset.default_model),
         evaluation=dataclasses.replace(
@@ -96,6 +96,7 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
     )
     if directory is not None:
         resolved = dataclasses.replace(resolved, output=dataclasses.replace(config.output, dir=str(directory.parent)))
+    check_cohort(resolved)
     resolved.algorithm.update(kind.open_values(resolved))
     check_needs(kind, resolved)
     kind.check(resolved)
@@ -157,7 +158,7 @@ def algorithm_values(
     values = {name: default_of(field) for name, field in options.items()} | preset_values(preset, options.items())
     for name, value in leaves({name: value for name, value in given.items() if name != "name"}, options):
         if name in options:
-            values[name] = typed(name, value, options[name])
+            values[name] = typed(f"algorithm.{name}", value, options[name])
         elif not drop_unused or not owners(name):
             raise unknown_field(kind.name, name, value, options)
     nested: dict[str, Any] = {"name": kind.name}
@@ -177,19 +178,6 @@ def leaves(given: dict[str, Any], options: Options, prefix: str = "") -> Iterato
             yield from leaves(value, options, f"{prefix}{name}.")
         else:
             yield prefix + name, value
-
-
-def typed(name: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
-    """Return a given value as the type its option declares; UserError where it has another or is not allowed."""
-    key = f"algorithm.{name}"
-    schema = dataclasses.make_dataclass("Field", [(field.name, field.type, dataclasses.field(default=MISSING))])
-    try:
-        found = getattr(OmegaConf.to_object(OmegaConf.merge(schema, {field.name: value})), field.name)
-    except (OmegaConfBaseException, ValueError, OverflowError):
-        expected = getattr(field.type, "__name__", field.type)
-        raise UserError(f"{key}={shown(value)} has the wrong type; expected {expected}") from None
-    check_value(key, found, field)
-    return found
 
 
 def owners(name: str) -> list[str]:

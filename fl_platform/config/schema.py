@@ -11,38 +11,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from fl_platform.config.data_schema import DataConfig
 from fl_platform.config.options import group, option, walk
 from fl_platform.config.targets import FURTHER_METRICS
 from fl_platform.errors import UserError
-
-
-@dataclass
-class DataConfig:
-    name: str = option("digits", "data set; see `list datasets`")
-    root: str | None = option(None, "where data sets lie; else $FL_DATA_ROOT, then the user cache", identity=False)
-    partition: str = option(
-        "dirichlet", "how training data is dealt to workers", choices=("dirichlet", "iid", "shards")
-    )
-    dirichlet_omega: float = option(
-        0.1,
-        "Dirichlet concentration; smaller is more skewed",
-        above=0,
-        grid=(1.0, 0.1, 0.01),
-        when=("data.partition", "dirichlet"),
-    )
-    shards_per_worker: int = option(
-        2, "label-sorted shards each worker gets", at_least=1, when=("data.partition", "shards")
-    )
-    worker_test_fraction: float = option(
-        0.0,
-        "share of every worker's data that it does not train on, to score models there (evaluation.workers)",
-        at_least=0,
-        below=1,
-        identity="changed",
-    )
-    validation_fraction: float = option(
-        0.0, "share of the training data held out and evaluated instead of the test set", at_least=0, below=1
-    )
 
 
 @dataclass
@@ -300,7 +272,9 @@ class Config:
     seed: int = option(0, "fixes partition, initial weights, cohorts and batches for every algorithm", at_least=0)
     data: DataConfig = group(DataConfig, "training data")
     model: ModelConfig = group(ModelConfig, "network")
-    num_workers: int = option(100, "N", at_least=1)
+    num_workers: int | None = option(
+        None, "N; null: 100, or all owners of a natural partition, or all workers of a partition file", at_least=1
+    )
     cohort_size: int = option(10, "S: workers sampled a round", at_least=1)
     cohort_sampling: str = option(
         "fixed",
@@ -398,8 +372,14 @@ class Config:
     output: OutputConfig = group(OutputConfig, "files")
     trainer: dict[str, Any] = option({}, "passed to lightning.Trainer unchanged")
 
+    @property
+    def population(self) -> int:
+        """N of a resolved configuration."""
+        assert self.num_workers is not None
+        return self.num_workers
 
-OPEN_GROUPS = ("algorithm", "trainer", "model.options")
+
+OPEN_GROUPS = ("algorithm", "trainer", "model.options", "data.partition_options")
 """Groups whose keys this file does not know: the algorithm, Lightning and the user's model check them."""
 
 PLACEMENT_FIELDS = ("algorithm.memory_device", "algorithm.memory_shard")

@@ -20,14 +20,13 @@ def class_counts(config: dict[str, Any]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=16)
 def _counts(text: str) -> dict[str, Any]:
-    from fl_platform.config.compose import (  # torch: seconds and memory that no other view needs
-        from_given,
-        parse_mapping,
-    )
-    from fl_platform.data import datasets
+    from fl_platform.config.compose import from_given, parse_mapping
+    from fl_platform.config.resolve import resolve
+    from fl_platform.data import datasets  # torch: seconds and memory that no other view needs
     from fl_platform.data.prepare import partition_of, prepare
 
-    config = from_given(parse_mapping({**json.loads(text), "cohort_size": 1}, "config"))
+    config = resolve(from_given(parse_mapping({**json.loads(text), "cohort_size": 1}, "config"))).config
     train, _ = prepare(config)
-    counts = partition_of(config, train.labels).class_counts(train.labels, datasets.get(config.data.name).num_classes)
-    return {"counts": counts[:SHOWN_WORKERS].tolist(), "workers": len(counts)}
+    counts = partition_of(config, train).class_counts(train.labels, datasets.get(config.data.name).num_classes)
+    sizes = counts.sum(axis=1)
+    return {"counts": counts[:SHOWN_WORKERS].tolist(), "workers": len(counts), "sizes": sizes.tolist()}

@@ -1,6 +1,7 @@
-"""Bubble plot of a partition: worker on x, class on y, area proportional to samples."""
+"""Pictures of a partition: bubbles (worker on x, class on y, area proportional to samples), and sizes of workers."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,19 +9,44 @@ from numpy.typing import NDArray
 from fl_platform.errors import UserError, cannot_write
 
 
-def draw_bubbles(class_counts: NDArray[np.int64], path: Path, title: str) -> None:
-    """Write the plot of ``class_counts`` [workers, classes] to ``path``, whose suffix chooses the format.
+def draw_partition(class_counts: NDArray[np.int64], path: Path, title: str, most_workers: int) -> None:
+    """Write bubbles of the first workers and a histogram of all sizes; ``path``'s suffix chooses the format.
 
-    Raises ``UserError`` if the file cannot be written or matplotlib does not know the suffix.
+    ``class_counts`` is [workers, classes]. Raises ``UserError`` if the file cannot be written or matplotlib does not
+    know the suffix.
     """
+    shown = class_counts[:most_workers]
+    note = "" if len(shown) == len(class_counts) else f" (bubbles: the first {len(shown)})"
+    figure, width, height = _figure(shown, extra=2.2)
+    above, below = figure.subplots(2, 1, height_ratios=(height, 2))
+    _bubbles(above, shown, width, height, f"{title}{note}")
+    sizes = class_counts.sum(axis=1)
+    below.hist(sizes, bins=min(50, len(np.unique(sizes))), color="tab:blue", alpha=0.6)
+    below.set(xlabel="samples of a worker", ylabel="workers")
+    below.grid(alpha=0.2)
+    _write(figure, path)
+
+
+def draw_bubbles(class_counts: NDArray[np.int64], path: Path, title: str) -> None:
+    """Write the bubbles of ``class_counts`` [workers, classes] alone; raises ``UserError`` as ``draw_partition``."""
+    figure, width, height = _figure(class_counts)
+    _bubbles(figure.subplots(), class_counts, width, height, title)
+    _write(figure, path)
+
+
+def _figure(class_counts: NDArray[np.int64], extra: float = 0.0) -> tuple[Any, float, float]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     num_workers, num_classes = class_counts.shape
     width, height = np.clip(2 + 0.11 * num_workers, 6, 24), np.clip(2 + 0.22 * num_classes, 4, 16)
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    figure = Figure(figsize=(width, height + extra), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, float(width), float(height)
+
+
+def _bubbles(axes: Any, class_counts: NDArray[np.int64], width: float, height: float, title: str) -> None:
+    num_workers, num_classes = class_counts.shape
     workers, classes = np.nonzero(class_counts)
     counts = class_counts[workers, classes]
     cell = 72 * min(0.9 * width / num_workers, 0.8 * height / num_classes)  # points between neighbours
@@ -36,9 +62,12 @@ def draw_bubbles(class_counts: NDArray[np.int64], path: Path, title: str) -> Non
     axes.set_axisbelow(True)
     legend = marks.legend_elements("sizes", num=4, func=lambda area: area / largest * counts.max())
     axes.legend(*legend, title="samples", loc="upper left", bbox_to_anchor=(1, 1), labelspacing=1.5, frameon=False)
+
+
+def _write(figure: Any, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        canvas.print_figure(path)
+        figure.canvas.print_figure(path)
     except OSError as error:
         raise cannot_write(f"--out {path}", error) from None
     except ValueError as error:  # a suffix matplotlib does not know

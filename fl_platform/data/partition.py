@@ -1,12 +1,15 @@
-"""Partitions of training data over workers: IID, label shards, and Dirichlet."""
+"""How training samples are divided among workers: the result, and the contract of the rules that make one."""
 
-from collections.abc import Callable
+import dataclasses
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fl_platform.errors import UserError, unknown_name
+from fl_platform.config.registry import PARTITIONS
+from fl_platform.data.samples import Samples
+from fl_platform.errors import UserError
 
 Indices = NDArray[np.int64]
 Assignment = tuple[Indices, Indices]
@@ -45,94 +48,60 @@ class Partition:
         return np.bincount(cells, minlength=self.num_workers * num_classes).reshape(self.num_workers, num_classes)
 
 
-def make_partition(
-    kind: str,
-    labels: Indices,
-    num_workers: int,
-    rng: np.random.Generator,
-    *,
-    omega: float = 0.1,
-    shards_per_worker: int = 2,
-) -> Partition:
-    """Assign every sample to one worker, at least two to each (BatchNorm cannot train on one).
+def key_of_data() -> Any:
+    """A field of a built-in rule whose value is the key of that name in ``data``."""
+    return dataclasses.field(default=None, metadata={"help": "a key of data"})
 
-    ``kind`` is dirichlet, iid or shards; ``omega`` and ``shards_per_worker`` are the parameters of the first and
-    the last. Raises ``UserError`` if the kind is unknown or there are too few samples.
+
+class Partitioner:
+    """A rule. ``class Mine(Partitioner, name="mine")``, a frozen dataclass, makes ``data.partition=mine`` available.
+
+    Its fields are its parameters. Those of the built-in rules are keys of ``data``; a rule of a plugin declares its own
+    with ``option(...)``, and they are given as ``data.partition_options.<field>=...``.
     """
-    kinds: dict[str, Callable[[], Assignment]] = {
-        "dirichlet": lambda: _assign_dirichlet(labels, num_workers, rng, omega),
-        "iid": lambda: _assign_iid(labels, num_workers, rng),
-        "shards": lambda: _assign_shards(labels, num_workers, rng, shards_per_worker),
-    }
-    if kind not in kinds:
-        raise unknown_name("data.partition", kind, kinds)
-    if not 1 <= num_workers <= len(labels) // 2:
+
+    name: ClassVar[str] = ""
+
+    def __init_subclass__(cls, name: str | None = None) -> None:
+        super().__init_subclass__()
+        if name is not None:
+            cls.name = name
+            PARTITIONS.add(name, cls)
+
+    def assign(self, train: Samples, num_workers: int, rng: np.random.Generator) -> Assignment:
+        """Return indices of samples, each at most once, and the worker (0..num_workers - 1) of each.
+
+        The order of a worker's samples is that of the indices. Raises UserError where the data cannot be divided so.
+        """
+        raise NotImplementedError
+
+
+def make_partition(rule: Partitioner, train: Samples, num_workers: int, rng: np.random.Generator) -> Partition:
+    """Divide samples among workers, at least two for each (BatchNorm cannot train on one).
+
+    Raises ``UserError`` if there are too few samples, and for a rule that divides them otherwise than it may.
+    """
+    if not 1 <= num_workers <= len(train) // 2:
         raise UserError(
-            f"num_workers={num_workers} is not possible with {len(labels)} training samples: "
-            f"each worker needs 2, so it must be between 1 and {len(labels) // 2}"
+            f"num_workers={num_workers} is not possible with {len(train)} training samples: "
+            f"each worker needs 2, so it must be between 1 and {len(train) // 2}"
         )
-    indices, owners = kinds[kind]()
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(owners, minlength=num_workers))))
+    indices, owners = (np.asarray(values, np.int64) for values in rule.assign(train, num_workers, rng))
+    about = f"data.partition={rule.name}"
+    if indices.shape != owners.shape or indices.ndim != 1:
+        raise UserError(f"{about} gives {indices.shape} samples and {owners.shape} workers; one worker for each sample")
+    for what, values, limit in (("sample", indices, len(train)), ("worker", owners, num_workers)):
+        if len(values) and not 0 <= values.min() <= values.max() < limit:
+            wrong = values.min() if values.min() < 0 else values.max()
+            raise UserError(f"{about} gives {what} {wrong}; {what}s are 0..{limit - 1}")
+    if np.bincount(indices, minlength=1).max() > 1:
+        raise UserError(f"{about} gives sample {np.bincount(indices).argmax()} to more than one worker")
+    sizes = np.bincount(owners, minlength=num_workers)
+    if sizes.min() < 2:
+        worker = int(sizes.argmin())
+        raise UserError(
+            f"{about} gives worker {worker} {sizes[worker]} of {len(train)} training samples; each worker needs 2: "
+            "use fewer workers (num_workers) or a milder partition"
+        )
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
     return Partition(indices[np.argsort(owners, kind="stable")], offsets)
-
-
-def _assign_iid(labels: Indices, num_workers: int, rng: np.random.Generator) -> Assignment:
-    """Shuffle the samples and cut them into parts whose sizes differ by at most one."""
-    samples = len(labels)
-    return rng.permutation(samples), np.arange(samples) * num_workers // samples
-
-
-def _assign_shards(labels: Indices, num_workers: int, rng: np.random.Generator, shards_per_worker: int) -> Assignment:
-    """Sort by label, cut into equal shards, and assign those at random (McMahan et al. 2017, section 3)."""
-    samples, num_shards = len(labels), num_workers * shards_per_worker
-    if num_shards > samples:
-        raise UserError(
-            f"data.shards_per_worker={shards_per_worker} with num_workers={num_workers} needs {num_shards} shards "
-            f"of {samples} training samples; at most {samples // num_workers} shards per worker are possible"
-        )
-    owner_of_shard = rng.permutation(num_shards) // shards_per_worker
-    return np.argsort(labels, kind="stable"), owner_of_shard[np.arange(samples) * num_shards // samples]
-
-
-def _assign_dirichlet(labels: Indices, num_workers: int, rng: np.random.Generator, omega: float) -> Assignment:
-    """Reserve two samples per worker, then split each class c by shares P_c ~ Dirichlet(omega 1_N)."""
-    by_class = np.argsort(labels, kind="stable")
-    sizes = np.bincount(labels)
-    starts = np.cumsum(sizes) - sizes
-    reserved, remaining = _reserve_two_each(by_class, starts, sizes, num_workers, rng)
-    parts: list[Assignment] = [(reserved, np.tile(np.arange(num_workers), 2))]
-    concentration = np.full(num_workers, min(omega, 1e12))  # shares are equal by then; numpy's sampler can overflow
-    for start, size in zip(starts, remaining, strict=True):
-        members = rng.permutation(by_class[start : start + size])
-        edges = np.floor(np.cumsum(rng.dirichlet(concentration)) * size).astype(np.int64)
-        edges[-1] = size
-        counts = np.diff(np.minimum(edges, size), prepend=0)  # a sum of shares can exceed 1 by rounding
-        parts.append((members, np.repeat(np.arange(num_workers), counts)))
-    indices, owners = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return indices, owners
-
-
-def _reserve_two_each(
-    by_class: Indices, starts: Indices, sizes: Indices, num_workers: int, rng: np.random.Generator
-) -> tuple[Indices, Indices]:
-    """Reserve two samples per worker: in two passes each draws a class uniformly and takes its last remaining sample.
-
-    Returns the samples in the order they were drawn and the number remaining per class. Draws from a class that
-    was already exhausted are repeated together among the remaining classes.
-    """
-    remaining = sizes.copy()
-    taken = np.empty(2 * num_workers, np.int64)
-    waiting = np.arange(2 * num_workers)
-    while len(waiting):
-        filled = np.flatnonzero(remaining)
-        drawn = filled[rng.integers(len(filled), size=len(waiting))]
-        order = np.argsort(drawn, kind="stable")
-        counts = np.bincount(drawn, minlength=len(sizes))
-        rank = np.empty_like(order)  # how many earlier draws chose the same class
-        rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        is_served = rank < remaining[drawn]
-        last = starts[drawn] + remaining[drawn] - 1 - rank
-        taken[waiting[is_served]] = by_class[last[is_served]]
-        remaining -= np.minimum(counts, remaining)
-        waiting = waiting[~is_served]
-    return taken, remaining

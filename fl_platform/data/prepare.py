@@ -1,9 +1,9 @@
 """The data of a run, from its configuration: training and evaluation sets, and the partition over workers."""
 
-import numpy as np
-from numpy.typing import ArrayLike
+import dataclasses
 
 from fl_platform import seeding
+from fl_platform.config.registry import PARTITIONS
 from fl_platform.config.schema import Config
 from fl_platform.data import datasets
 from fl_platform.data.partition import Partition, make_partition
@@ -38,17 +38,14 @@ def split_validation(train: Samples, fraction: float, seed: int) -> tuple[Sample
     return train.subset(kept), train.subset(held)
 
 
-def partition_of(config: Config, labels: ArrayLike) -> Partition:
-    """Partition the samples with these labels over the workers of a run.
+def partition_of(config: Config, train: Samples) -> Partition:
+    """Divide the training samples of a resolved configuration among its workers.
 
-    The result depends on the seed and the ``data`` keys, not on the algorithm. Raises ``UserError`` if there are
-    too few samples for the number of workers or shards.
+    The result depends on the seed and the ``data`` keys, not on the algorithm. Raises ``UserError`` where the samples
+    cannot be divided so.
     """
-    return make_partition(
-        config.data.partition,
-        np.asarray(labels),
-        config.num_workers,
-        seeding.generator(config.seed, "partition"),
-        omega=config.data.dirichlet_omega,
-        shards_per_worker=config.data.shards_per_worker,
-    )
+    data = config.data
+    kind = PARTITIONS.get(str(data.partition))
+    keys = {field.name: getattr(data, field.name) for field in dataclasses.fields(kind) if hasattr(data, field.name)}
+    rng = seeding.generator(config.seed, "partition")
+    return make_partition(kind(**keys | data.partition_options), train, config.population, rng)

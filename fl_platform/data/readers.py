@@ -1,7 +1,8 @@
-"""Readers of the published files. Content is checked against its published md5 before it is parsed or unpickled."""
+"""Readers of the published files. Content is checked against its md5, where one is published, before it is parsed."""
 
 import gzip
 import hashlib
+import math
 import pickle
 import zlib
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from fl_platform.errors import UserError
 
 Pair = tuple[Samples, Samples]
 """(train, test)"""
-LARGEST = 200_000_000  # bytes; the largest published file, CIFAR-100's training set, has 155 MB
+LARGEST = 200_000_000  # bytes; the largest file that is read, CIFAR-100's training set, has 155 MB
 
 
 SHA256 = {
@@ -47,8 +48,8 @@ class DamagedFile(Exception):
         super().__init__(f"{path} {fault}")
 
 
-def read_verified(path: Path, md5: str) -> bytes:
-    """Read a file; raises ``DamagedFile`` if it cannot be read or its md5 is not ``md5``."""
+def read_verified(path: Path, md5: str | None) -> bytes:
+    """Read a file; raises ``DamagedFile`` if it cannot be read or its md5 is not ``md5`` (None: any)."""
     try:
         with open(path, "rb") as file:
             data = file.read(LARGEST + 1)
@@ -62,10 +63,12 @@ def md5_of(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-def verify(path: Path, data: bytes, md5: str) -> bytes:
+def verify(path: Path, data: bytes, md5: str | None) -> bytes:
     """Return ``data``, the content of ``path``; raises ``DamagedFile`` if it is too large or has another md5."""
     if len(data) > LARGEST:
         raise DamagedFile(path, f"is damaged: it holds more than {LARGEST} bytes")
+    if md5 is None:
+        return data
     found = md5_of(data)
     if found != md5:
         raise DamagedFile(path, f"is damaged: md5 {found}, expected {md5}")
@@ -97,7 +100,7 @@ def read_idx_pair(folder: Path, md5: Mapping[str, str]) -> Pair:
     return Samples.from_arrays(arrays[0][:, None], arrays[1]), Samples.from_arrays(arrays[2][:, None], arrays[3])
 
 
-def read_idx(path: Path, md5: str) -> NDArray[np.uint8]:
+def read_idx(path: Path, md5: str | None) -> NDArray[np.uint8]:
     """Read an idx file of unsigned bytes, or ``path.gz`` if ``path`` does not exist."""
     packed = path.with_name(path.name + ".gz")
     if packed.exists() and not path.exists():
@@ -108,8 +111,10 @@ def read_idx(path: Path, md5: str) -> NDArray[np.uint8]:
             raise DamagedFile(packed, f"is damaged: {error}") from None
     else:
         data = read_verified(path, md5)
-    header = 4 + 4 * data[3]  # two zeros, the type, the number of axes, then each axis
-    shape = np.frombuffer(data[4:header], ">u4").astype(np.int64)
+    header = 4 + 4 * data[3] if len(data) > 3 else 4  # two zeros, the type, the number of axes, then each axis
+    shape = tuple(np.frombuffer(data[4:header], ">u4").astype(np.int64).tolist())
+    if len(data) < 5 or data[2] != 8 or len(data) - header != math.prod(shape):
+        raise DamagedFile(path, "is damaged: it is not an idx file of unsigned bytes, or is incomplete")
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy()  # torch needs writable memory
 
 

@@ -44,7 +44,7 @@ def build(config: Config, algorithm: base.Algorithm) -> FederatedModule:
     dataset = datasets.get(config.data.name)
     train_set, test_set = prepare(config)
     network = make_network(config, dataset, algorithm)
-    partition = partition_of(config, train_set.labels.numpy())
+    partition = partition_of(config, train_set)
     if config.faults.kind == "label_flip":
         labels = flip_labels(train_set.labels, partition, dataset.num_classes, config)
         train_set = dataclasses.replace(train_set, labels=labels)

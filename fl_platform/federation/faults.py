@@ -50,8 +50,8 @@ def faulty(workers: np.ndarray, config: Config, round: int) -> np.ndarray:
 
 def fixed_workers(config: Config) -> np.ndarray:
     """Return the workers that are faulty in every round: the configured share of all N, to the nearest whole number."""
-    count = math.floor(config.faults.probability * config.num_workers + 0.5)
-    return generator(config.seed, "faulty workers").permutation(config.num_workers)[:count]
+    count = math.floor(config.faults.probability * config.population + 0.5)
+    return generator(config.seed, "faulty workers").permutation(config.population)[:count]
 
 
 def faulty_updates(delta: Stack, rows: np.ndarray, index: Tensor, config: Config, round: int) -> Stack:

@@ -56,7 +56,7 @@ def federation_of(
     return Federation(
         ranks=ranks,
         layout=network.parameters,
-        num_workers=config.num_workers,
+        num_workers=config.population,
         cohort_size=config.cohort_size,
         num_blocks=len(network.blocks),
         norms=network.norms,
@@ -102,7 +102,7 @@ class FederatedModule(L.LightningModule):
             self.streams = BatchStreams(partition.pooled(), config.batch_size, config.seed)
         self.sizes = self.streams.partition.sizes
         self.pool = WorkerPool(
-            config.num_workers, config.cohort_size, config.availability, config.seed, config.cohort_sampling
+            config.population, config.cohort_size, config.availability, config.seed, config.cohort_sampling
         )
         self.scoreboard = Scoreboard(list(config.evaluation.targets or []))
         self.history = History()

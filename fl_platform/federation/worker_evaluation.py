@@ -56,7 +56,7 @@ def worker_models(server: Server, model: Model, workers: np.ndarray) -> tuple[St
 def mean_over_workers(server: Server, model: Model, evaluate: Callable[[Vector, Vector], Scores]) -> Scores:
     """The mean of the scores of all workers' models; those that no round has reached have one in common."""
     seen = server.states.workers
-    unseen = np.setdiff1d(np.arange(server.config.num_workers), seen)
+    unseen = np.setdiff1d(np.arange(server.config.population), seen)
     parts = []
     for worker, count in [*((worker, 1) for worker in seen), *((worker, len(unseen)) for worker in unseen[:1])]:
         params, buffers = worker_models(server, model, np.array([worker]))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fl_platform.config.options import enters_identity
+from fl_platform.config.partitions import partition_text
 from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys
 from fl_platform.config.targets import Target, plain_target
 from fl_platform.errors import UserError
@@ -102,8 +103,10 @@ def scenario_of(row: Any) -> Scenario:
     """Data set, skew and cohort size of a row of the runs, with the data set's label if the run recorded one."""
     partition = row.get("config.data.partition")
     omega = row.get("config.data.dirichlet_omega")
-    is_other = isinstance(partition, str) and partition != "dirichlet"
-    skew = partition if is_other else str(float(omega)) if omega is not None and not pd.isna(omega) else "unknown"
+    if isinstance(partition, str) and partition != "dirichlet":
+        skew = partition_text(lambda key: row.get(f"config.data.{key}"))
+    else:
+        skew = "unknown" if omega is None or pd.isna(omega) else str(float(omega))
     size = row.get("config.cohort_size")
     label = row.get("config.run.data_label")
     return Scenario(

@@ -1,15 +1,19 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from fl_platform.cli import main
 from fl_platform.config.compose import compose
+from fl_platform.config.resolve import resolve
 from fl_platform.data import locations
 from fl_platform.data.prepare import partition_of, prepare
 
 
 @pytest.fixture(autouse=True)
 def empty_places(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FL_DATA_ROOT", raising=False)
     monkeypatch.setattr(locations, "cache_directory", lambda: tmp_path / "cache")
 
@@ -29,11 +33,11 @@ def test_partition_prints_what_a_run_would_deal(capsys):
     args = ["data.dirichlet_omega=0.05", "num_workers=30", "seed=4"]
     assert main(["data", "partition", *args]) == 0
     lines = capsys.readouterr().out.splitlines()
-    config = compose(args)
-    labels = prepare(config)[0].labels
-    partition = partition_of(config, labels)
-    counts = partition.class_counts(labels, 10)
-    assert lines[0] == "digits, dirichlet omega=0.05, 30 workers, seed 4"
+    config = resolve(compose(args)).config
+    train = prepare(config)[0]
+    partition = partition_of(config, train)
+    counts = partition.class_counts(train.labels, 10)
+    assert lines[0] == "digits, dirichlet 0.05, 30 workers, seed 4"
     for worker, line in enumerate(lines[2:32]):
         number, samples, classes, *cells = line.split()
         assert (int(number), int(samples)) == (worker, partition.sizes[worker])
@@ -41,8 +45,15 @@ def test_partition_prints_what_a_run_would_deal(capsys):
         assert {int(label): int(count) for label, count in (cell.split(":") for cell in cells)} == {
             label: count for label, count in enumerate(counts[worker]) if count
         }
-    summary = dict(line.split(": ") for line in lines[32:])
     sizes = partition.sizes
+    assert lines[32] == "samples of a worker: number of workers"
+    bars = [line.split() for line in lines[33:] if "to" in line.split()]
+    assert sum(int(bar[3]) for bar in bars) == 30
+    for low, _, high, count, *_ in bars:
+        assert int(count) == ((sizes >= int(low)) & (sizes <= int(high))).sum()
+    summary = dict(line.split(": ") for line in lines[33 + len(bars) :])
+    assert summary["picture"] == "partition-digits.png"
+    assert Path("partition-digits.png").read_bytes().startswith(b"\x89PNG")
     assert summary["samples"] == "1437"
     assert summary["samples per worker"].startswith(f"median {np.median(sizes):g},")
     assert summary["workers with fewer than batch_size=64"] == f"{(sizes < 64).mean():.0%}"

@@ -1,14 +1,22 @@
+import dataclasses
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_platform.config.compose import compose
+from fl_platform.config.data_schema import DataConfig
+from fl_platform.config.registry import PARTITIONS
+from fl_platform.config.resolve import resolve
 from fl_platform.data.partition import Partition, make_partition
-from fl_platform.data.prepare import partition_of
+from fl_platform.data.partitions import Natural
+from fl_platform.data.prepare import partition_of, prepare
+from fl_platform.data.samples import Samples
 from fl_platform.errors import UserError
 
-KINDS = ("dirichlet", "iid", "shards")
+KINDS = ("dirichlet", "iid", "shards", "dirichlet_workers", "quantity")
 LABELS = np.repeat(np.arange(10), 5500)
 
 
@@ -22,9 +30,17 @@ def problems(draw):
     return np.array(labels), num_workers
 
 
-def dealt(labels, num_workers, kind="dirichlet", seed=0, omega=0.1, shards_per_worker=2) -> Partition:
-    rng = np.random.default_rng(seed)
-    return make_partition(kind, labels, num_workers, rng, omega=omega, shards_per_worker=shards_per_worker)
+def dealt(labels, num_workers, kind="dirichlet", seed=0, omega=0.1, shards_per_worker=2, **keys) -> Partition:
+    data = DataConfig(dirichlet_omega=omega, shards_per_worker=shards_per_worker, **keys)
+    rule = PARTITIONS.get(kind)
+    values = {field.name: getattr(data, field.name) for field in dataclasses.fields(rule)}
+    return divided(rule(**values), labels, num_workers, seed)
+
+
+def divided(rule, labels, num_workers, seed=0, owners=None) -> Partition:
+    owners = None if owners is None else torch.as_tensor(owners)
+    samples = Samples(torch.zeros(len(labels), 1), torch.as_tensor(labels), owners)
+    return make_partition(rule, samples, num_workers, np.random.default_rng(seed))
 
 
 @given(
@@ -179,14 +195,130 @@ def test_more_shards_than_samples_are_refused():
 
 def test_unknown_kind_is_refused():
     with pytest.raises(UserError, match=r"data.partition=irichlet .* did you mean 'dirichlet'"):
-        dealt(LABELS, 10, "irichlet")
+        resolve(compose(["data.partition=irichlet"]))
 
 
 def test_deal_follows_the_configuration():
-    labels = LABELS[::50]
-    base = partition_of(compose(["num_workers=20"]), labels)
-    assert np.array_equal(
-        base.indices, partition_of(compose(["num_workers=20", "algorithm.name=gradma"]), labels).indices
-    )
-    for word in ("seed=1", "data.dirichlet_omega=1.0", "data.partition=iid", "data.partition=shards"):
-        assert not np.array_equal(base.indices, partition_of(compose(["num_workers=20", word]), labels).indices), word
+    train = Samples(torch.zeros(1100, 1), torch.as_tensor(LABELS[::50]))
+
+    def of(*words):
+        return partition_of(resolve(compose(["num_workers=20", *words])).config, train).indices
+
+    assert np.array_equal(of(), of("algorithm.name=gradma"))
+    for word in ("seed=1", "data.dirichlet_omega=1.0", "data.partition=iid", "data.partition=classes"):
+        assert not np.array_equal(of(), of(word)), word
+
+
+@given(st.integers(1, 40), st.integers(1, 10), st.integers(0, 99))
+def test_classes_gives_each_worker_k_of_them_and_every_class_to_as_many_workers(num_workers, wanted, seed):
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(10), 400))
+    if wanted * num_workers < 10:
+        with pytest.raises(UserError, match=r"data.classes_per_worker=.* a worker has at least \d+ and at most 10"):
+            dealt(labels, num_workers, "classes", seed, classes_per_worker=wanted)
+        return
+    partition = dealt(labels, num_workers, "classes", seed, classes_per_worker=wanted)
+    counts = partition.class_counts(labels, 10)
+    assert (np.count_nonzero(counts, axis=1) == wanted).all()
+    num_owners = np.count_nonzero(counts, axis=0)
+    assert num_owners.max() - num_owners.min() <= 1
+    for label in range(10):  # evenly among those who have it
+        own = counts[counts[:, label] > 0, label]
+        assert own.max() - own.min() <= 1
+    assert np.array_equal(np.sort(partition.indices), np.arange(len(labels)))
+
+
+def test_more_classes_than_there_are_and_too_small_classes_are_refused():
+    with pytest.raises(UserError, match="at most 10 of them"):
+        dealt(LABELS, 10, "classes", classes_per_worker=11)
+    with pytest.raises(UserError, match=r"data.partition=classes gives worker \d+ 1 of 20 .* each worker needs 2"):
+        dealt(np.array([0] * 17 + [1] * 3), 6, "classes", classes_per_worker=1)
+
+
+def test_dirichlet_workers_draw_their_own_classes_and_have_equal_sizes():
+    """E[sum_c P_c^2] = (omega + 1) / (C omega + 1) for P ~ Dirichlet(omega 1_C), while classes last."""
+    for omega, tolerance in ((100.0, 0.02), (1.0, 0.06)):
+        partition = dealt(LABELS, 100, "dirichlet_workers", omega=omega)
+        assert set(partition.sizes.tolist()) == {550}
+        shares = partition.class_counts(LABELS, 10) / 550
+        expected = (omega + 1) / (10 * omega + 1)
+        assert np.square(shares).sum(axis=1).mean() == pytest.approx(expected, abs=tolerance)
+
+
+def test_quantity_sizes_follow_their_law_and_labels_are_iid():
+    sizes = dealt(LABELS, 100, "quantity", quantity_sizes="power_law", quantity_spread=1.5).sizes
+    shares = np.arange(1, 101) ** -1.5
+    expected = 2 + (55000 - 200) * shares / shares.sum()
+    assert np.abs(np.sort(sizes)[::-1] - expected).max() <= 1
+    sizes = dealt(LABELS, 1000, "quantity", quantity_spread=1.2).sizes
+    assert np.log(sizes - 1.5).std() == pytest.approx(1.2, abs=0.15)
+    equal = dealt(LABELS, 100, "quantity", quantity_spread=0.0)
+    assert set(equal.sizes.tolist()) == {550}
+    assert np.abs(equal.class_counts(LABELS, 10) - 55).max() < 40
+
+
+def test_natural_gives_each_worker_one_owner_and_a_seeded_subset_of_them():
+    owners = np.random.default_rng(0).permutation(np.repeat(np.arange(7), [2, 3, 4, 5, 6, 7, 8]))
+    labels = np.zeros(len(owners), np.int64)
+    everyone = divided(Natural(), labels, 7, owners=owners)
+    for worker in range(7):
+        assert everyone.of(worker).tolist() == np.flatnonzero(owners == worker).tolist()
+    some = [divided(Natural(), labels, 3, seed, owners=owners) for seed in (0, 0, 1, 2, 3)]
+    assert np.array_equal(some[0].indices, some[1].indices)
+    chosen = [tuple(owners[partition.of(worker)[0]] for worker in range(3)) for partition in some]
+    assert len(set(chosen)) > 1
+    for partition, workers in zip(some, chosen, strict=True):
+        assert partition.indices.tolist() == [i for owner in workers for i in np.flatnonzero(owners == owner).tolist()]
+    with pytest.raises(UserError, match="num_workers=8 exceeds the 7 owners"):
+        divided(Natural(), labels, 8, owners=owners)
+    with pytest.raises(UserError, match=r"natural needs samples with owners.*shakespeare"):
+        divided(Natural(), labels, 3)
+
+
+def test_null_is_every_owner_for_natural_and_a_hundred_otherwise():
+    assert resolve(compose([])).config.num_workers == 100
+    assert resolve(compose(["data.name=shakespeare"])).config.num_workers == 1011
+    assert resolve(compose(["data.name=shakespeare", "num_workers=50"])).config.num_workers == 50
+    with pytest.raises(UserError, match="cohort_size=101 exceeds num_workers=100"):
+        resolve(compose(["cohort_size=101"]))
+
+
+PLUGIN = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from fl_platform import Partitioner, option
+
+
+@dataclass(frozen=True)
+class Stride(Partitioner, name="stride"):
+    "Sample i belongs to worker i mod N; the first few are left out."
+
+    skipped: int = option(0, "samples left out", at_least=0)
+
+    def assign(self, train, num_workers, rng):
+        indices = np.arange(self.skipped, len(train))
+        return indices, indices % num_workers if self.skipped < 9 else indices
+"""
+
+
+def test_a_plugin_adds_a_partition_with_parameters(tmp_path, monkeypatch):
+    (tmp_path / "stride_plugin.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(PARTITIONS, "_entries", dict(PARTITIONS._entries))
+    base = ["plugins=[stride_plugin]", "data.partition=stride", "num_workers=10"]
+    plain, given = (resolve(compose([*base, *more])) for more in ([], ["data.partition_options.skipped=3"]))
+    assert plain.config.data.partition_options == {"skipped": 0}
+    assert plain.run_id != given.run_id
+    assert plain.run_id == resolve(compose([*base, "data.partition_options.skipped=0"])).run_id
+    assert "digits stride3 S10" in given.group
+    train, _ = prepare(given.config)
+    assert partition_of(given.config, train).of(3).tolist() == list(range(3, len(train), 10))
+    for value, message in (("-1", ">= 0"), ("many", "has the wrong type; expected int")):
+        with pytest.raises(UserError, match=f"data.partition_options.skipped={value} .*{message}"):
+            resolve(compose([*base, f"data.partition_options.skipped={value}"]))
+    with pytest.raises(UserError, match=r"data.partition=stride has no such parameter; it has skipped"):
+        resolve(compose([*base, "data.partition_options.skip=1"]))
+    wrong = resolve(compose([*base, "data.partition_options.skipped=9"])).config
+    with pytest.raises(UserError, match=r"data.partition=stride gives worker \d+; workers are 0..9"):
+        partition_of(wrong, train)
