@@ -275,6 +275,11 @@ def check_combinations(config: Config) -> None:
             tags = config.tracking.tags
             raise UserError(f"tracking.tags={tags}: W&B refuses '{tag}'; a tag has 1 to {LONGEST_TAG} characters")
     check_cohort(config)
+    if (config.local_steps is None) == (config.local_epochs is None):
+        raise UserError(
+            f"local_steps={shown(config.local_steps)} with local_epochs={shown(config.local_epochs)}: "
+            "give one of them and leave the other null"
+        )
     if config.batch_size == 1 and config.model.norm == "batch":
         raise UserError(
             "batch_size=1 with model.norm=batch: BatchNorm needs at least 2 samples; "

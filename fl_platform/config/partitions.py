@@ -7,7 +7,6 @@ from typing import Any
 from fl_platform.config.data_schema import DataConfig
 from fl_platform.config.descriptions import Description
 from fl_platform.config.options import default_of
-from fl_platform.config.partition_file import read_split
 from fl_platform.config.registry import PARTITIONS
 from fl_platform.config.schema import Config, known_keys
 from fl_platform.config.typed import typed
@@ -57,6 +56,8 @@ def own_values(rule: Description, name: str, given: dict[str, Any]) -> dict[str,
 
 def with_split(data: DataConfig, num_workers: int | None) -> tuple[DataConfig, int]:
     """Return the keys of a partition from a file, with its content's digest, and its number of workers."""
+    from fl_platform.config.partition_file import read_split  # NumPy, which no other partition needs here
+
     split = read_split(str(data.partition_file))
     if data.partition_sha256 not in (None, split.sha256):
         raise UserError(

@@ -108,10 +108,6 @@ def test_a_group_may_be_given_as_a_mapping():
         ),
         ("algorithm.name=[]", "algorithm.name=[] is not a name; see `python -m fl_platform list algorithms`"),
         ("data.dirichlet_omega=0", "data.dirichlet_omega=0.0 is not allowed; it must be > 0"),
-        (
-            "data.partition=irid",
-            "data.partition=irid is not allowed; allowed: dirichlet | iid | shards; did you mean 'iid'?",
-        ),
         ("data.validation_fraction=1", "data.validation_fraction=1.0 is not allowed; it must be >= 0 and < 1"),
         (
             "evaluation.targets=0.5",
