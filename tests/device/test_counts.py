@@ -33,6 +33,9 @@ def bound_of(method: str, model: str) -> Row:
         open_kernels["server_kernels"] = UNBOUNDED
     if {"evaluated_params", "also_evaluated"} & replaced(kind):
         open_kernels |= {"evaluation_kernels": UNBOUNDED, "evaluation_reads": plain.evaluation_reads * 4}
+    if kind.is_scored_by_workers:  # an evaluation for every worker seen
+        names = ("evaluation_kernels", "evaluation_reads", "evaluation_copies")
+        open_kernels |= dict.fromkeys(names, UNBOUNDED)
     return replace(
         plain,
         worker_copies=plain.worker_copies + 2,

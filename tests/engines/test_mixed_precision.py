@@ -5,17 +5,17 @@ import torch
 
 import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform import models
-from fl_platform.algorithms import base
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
+from fl_platform.paper.methods import METHODS
 from tests.federations import make_config, make_module, synthetic_dataset, train
 
 ROUND_OFF = 2.0**-8
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
-@pytest.mark.parametrize("name", base.names())
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_near_float32_and_not_equal(name, engine):
     args = (f"algorithm.name={name}", f"engine={engine}", "num_rounds=2")
     wide, narrow = (train(make_config(*args, f"precision={precision}")) for precision in ("float32", "bf16-mixed"))
