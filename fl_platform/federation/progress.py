@@ -79,9 +79,14 @@ class RoundProgress(ProgressBar):
             self._bar.close()
 
 
+GRACE_SECONDS = 20.0
+"""How long a round may still take after SIGTERM: schedulers send SIGKILL 30 seconds later."""
+
+
 class GracefulStop(L.Callback):
     """The first Ctrl-C (or SIGTERM) ends the run after this round, with a checkpoint; the second ends it at once.
 
+    A round that is not over ``GRACE_SECONDS`` after SIGTERM is abandoned: the newest checkpoint counts.
     ``should_stop`` is asked after every round and ends the run in the same way. ``on_terminate`` is called after the
     round if the signal was SIGTERM, by which schedulers take a machine away.
     """
@@ -104,7 +109,14 @@ class GracefulStop(L.Callback):
             raise KeyboardInterrupt
         self.requested = True
         self._is_terminated = number == signal.SIGTERM
+        if self._is_terminated:
+            self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._abandon)
+            signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
         print("\nfinishing this round and saving; once more stops at once", file=sys.stderr, flush=True)
+
+    def _abandon(self, number: int, frame: FrameType | None) -> None:
+        print(f"the round takes longer than {GRACE_SECONDS:g} s and is abandoned", file=sys.stderr, flush=True)
+        raise KeyboardInterrupt
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self._should_stop is not None and self._should_stop():
@@ -123,6 +135,8 @@ class GracefulStop(L.Callback):
 
     def _restore(self) -> None:
         """Lightning's handlers, which it takes away itself before it calls teardown."""
+        if signal.SIGALRM in self._previous:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous.clear()
