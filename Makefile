@@ -14,7 +14,7 @@ export WANDB_CONFIG_DIR := $(CURDIR)/build/cache/wandb
 export WANDB_DATA_DIR := $(CURDIR)/build/cache/wandb
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help setup demo test torture lint bench docs site sweeps lock clean
+.PHONY: help setup demo test torture lint bench docs site sweeps lock hashes sbom audit clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -60,6 +60,19 @@ lock: ## resolve requirements-dev.txt afresh and write constraints.txt
 	build/lock/bin/python -m pip freeze --all | grep -Ev '^(pip==|nvidia|cuda|triton)' | sed 's/+[a-z0-9.]*$$//' >> build/constraints.txt
 	mv build/constraints.txt constraints.txt
 	rm -rf build/lock
+
+hashes: setup ## write build/requirements.hashed.txt, for pip install --require-hashes on this platform
+	$(BIN)/python -m tools.hashes
+
+sbom: setup ## write build/sbom.json, the packages of .venv as CycloneDX
+	$(PYTHON) -m venv build/supply
+	build/supply/bin/python -m pip install --disable-pip-version-check --quiet cyclonedx-bom==7.5.0
+	build/supply/bin/cyclonedx-py environment $(BIN)/python --output-file build/sbom.json
+
+audit: ## compare constraints.txt with the database of known vulnerabilities; needs the network
+	$(PYTHON) -m venv build/supply
+	build/supply/bin/python -m pip install --disable-pip-version-check --quiet pip-audit==2.10.1
+	build/supply/bin/pip-audit --no-deps --requirement constraints.txt
 
 clean: ## remove build products and caches; .venv and runs stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
