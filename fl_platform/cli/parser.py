@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "one federated run",
     "export": "a run's model as a file for use elsewhere",
     "config": "print the resolved configuration",
+    "plan": "what a run needs of a device's memory, and which settings fit a card",
     "list": "algorithms, data sets, models, presets, memory policies",
     "data": "find, fetch and inspect data",
     "doctor": "what this machine has and what is missing",

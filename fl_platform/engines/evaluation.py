@@ -52,9 +52,12 @@ class Scores:
         )
 
 
-def batch_of(inputs: Tensor) -> int:
-    """Samples per forward pass; the passes are of nearly equal length, so that threads end together."""
-    most_numbers = PIXELS if inputs.device.type == "cpu" else DEVICE_PIXELS
+def batch_of(inputs: Tensor, device: str | None = None) -> int:
+    """Samples per forward pass, on their device or another type of device.
+
+    The passes are of nearly equal length, so that threads end together.
+    """
+    most_numbers = PIXELS if (device or inputs.device.type) == "cpu" else DEVICE_PIXELS
     numbers = math.prod(inputs.shape[1:])
     if not inputs.is_floating_point():
         numbers *= NUMBERS_PER_TOKEN

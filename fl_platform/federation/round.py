@@ -159,12 +159,17 @@ def local_work(server: Server, model: Model, workers: np.ndarray, round: int) ->
         state=start.state,
         gradient_passes=np.zeros(len(workers), np.int64),
     )
-    keeps = server.algorithm.keeps
-    widths = {
-        name: len(model.buffers if name in keeps and keeps[name].is_buffers else model.params)
-        for name in sorted({*keeps, *server.algorithm.sends})
-    }
+    widths = outcome_widths(server.algorithm, model)
     return train_cohort(server.threads, work, widths, server.chunk, server.ranks)
+
+
+def outcome_widths(algorithm: Algorithm, model: Model) -> dict[str, int]:
+    """The lengths of what a worker keeps and sends besides its update, by name."""
+    keeps = algorithm.keeps
+    return {
+        name: len(model.buffers if name in keeps and keeps[name].is_buffers else model.params)
+        for name in sorted({*keeps, *algorithm.sends})
+    }
 
 
 def send(server: Server, model: Model, result: LocalResult, round: int) -> LocalResult:
