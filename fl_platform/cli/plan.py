@@ -59,7 +59,7 @@ def print_needs(spec: RunSpec, needs: "Needs") -> None:
     config, stack = spec.config, needs.workers_at_once * needs.worker
     lines = [
         ("data set", needs.data),
-        ("evaluated images", needs.evaluated),
+        ("evaluated samples", needs.evaluated),
         ("server: models and the method's vectors", needs.server),
         ("gradient memory", needs.memory),
         (f"worker state, of {config.num_workers} workers at most", needs.worker_state),

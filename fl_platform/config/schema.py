@@ -364,6 +364,11 @@ class Config:
         choices=("auto", "loop", "stacked"),
         identity=False,
     )
+    graphs: bool = option(
+        False,
+        "on CUDA with engine=stacked, gradients of fixed shapes are captured once and replayed as one launch",
+        identity=False,
+    )
     cohort_chunk: int | None = option(
         None, "workers trained at once when a whole cohort does not fit; null: all", at_least=1, identity=False
     )

@@ -52,15 +52,20 @@ class StackedObjective(Objective):
     def gradient(
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
+        found = self._compute(params, buffers, self._next_keys(), updates_statistics)
+        self._count(slice(self._step, self._step + 1))
+        return found
+
+    def _compute(
+        self, params: Stack | Vector, buffers: Stack | Vector, keys: Tensor, updates_statistics: bool
+    ) -> tuple[Stack, Tensor]:
         size = len(self._labels)
         views = self._network.parameters.views(self.own(params.expand(size, -1)))
         leaves = [view.detach().requires_grad_() for view in views]
-        keys = self._next_keys()
         with allowing_tf32(self._network.allows_tf32):
             output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
             loss = self._training.algorithm.local_loss(self._view(output))
             gradients = torch.autograd.grad(loss.sum(), leaves)
-        self._count(slice(self._step, self._step + 1))
         stack = self._training.empty("gradient", size, self._work)
         return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=stack), loss.detach()
 

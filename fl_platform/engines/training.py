@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,6 +113,7 @@ class LocalTraining:
         self._perceptron = Perceptron.of(network) if samples.device.type == "cpu" else None  # gains measured there
         self._memory = Recycler()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
+        self.graphs: dict[Any, Any] = {}  # captured gradients, by shapes (engines/graphed.py)
 
     @property
     def perceptron(self) -> Perceptron | None:

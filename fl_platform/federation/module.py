@@ -28,9 +28,10 @@ from fl_platform.data.samples import Samples
 from fl_platform.data.sets.base import Dataset
 from fl_platform.data.streams import BatchStreams
 from fl_platform.data.worker_tests import split_worker_tests
-from fl_platform.engines.choice import ENGINES, Choice
+from fl_platform.engines.choice import Choice
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.evaluation import Scores, evaluate
+from fl_platform.engines.graphed import objective_of
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalSGD, LocalTraining
 from fl_platform.errors import UserError
@@ -198,11 +199,12 @@ class FederatedModule(L.LightningModule):
     def _training_pool(self, engine: str, num_threads: int, algorithm: Algorithm, seed: int) -> TrainingPool:
         """Local training by an algorithm; networks are copied for further threads."""
         networks = [self.network, *(self.network.copy() for _ in range(num_threads - 1))]
+        objective = objective_of(engine, self.config.graphs, self.train_samples.device, algorithm, self.ranks)
         sgd = LocalSGD(self.config.local_momentum, self.config.local_weight_decay, self.config.local_clip)
         return TrainingPool(
             [
                 LocalTraining(
-                    ENGINES[engine],
+                    objective,
                     network.to(self.train_samples.device),
                     algorithm,
                     self.train_samples,

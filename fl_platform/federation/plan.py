@@ -18,10 +18,11 @@ from torch import Tensor
 from fl_platform.algorithms.base import Algorithm, Updates
 from fl_platform.config.schema import Config
 from fl_platform.data import datasets
-from fl_platform.data.image_set import ImageSet
-from fl_platform.data.images import Images
+from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.partition import Partition
 from fl_platform.data.prepare import prepare
+from fl_platform.data.samples import Samples
+from fl_platform.data.sets.base import Dataset
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.engines.choice import ENGINES
 from fl_platform.engines.evaluation import batch_of
@@ -48,8 +49,8 @@ class Needs:
     """Bytes on the training device of one process."""
 
     parameters: int  # of the model
-    data: int | None  # images and labels as they are stored; None where the data set is not found
-    evaluated: int  # the test images in the precision of the run
+    data: int | None  # samples as they are stored; None where the data set is not found
+    evaluated: int  # the test samples as the network takes them
     server: int  # global and initial model, and the method's own vectors
     memory: int  # GradMA's
     worker_state: int  # once every worker has been seen
@@ -96,7 +97,7 @@ def needs_of(config: Config) -> Needs:
     kept = sum(dry.widths[name] for name in algorithm.keeps) * params.element_size()
     if config.buffers == "local":
         kept += _bytes(buffers)
-    images = params.new_empty(num_test, *dataset.shape)
+    images = DeviceSamples(_blank(num_test, dataset), dataset, META, dtype).whole()
     # on a CPU, blocks of the last round are kept for the next while the model is evaluated
     reused = cohort + 2 * KEPT * at_once * _bytes(params) if config.device == "cpu" else 0
     return Needs(
@@ -132,13 +133,13 @@ class DryRound:
         self.params, self.buffers, self.steps = params, buffers, min(STEPS, config.local_steps or STEPS)
         self.widths = outcome_widths(algorithm, Model(params, buffers))
         dataset, count = datasets.get(config.data.name), config.cohort_size * batch
-        images = Images(_blank(count, dataset.shape), dataset, META, params.dtype)
+        samples = DeviceSamples(_blank(count, dataset), dataset, META, params.dtype)
         partition = Partition(np.arange(count), np.arange(config.cohort_size + 1) * batch)
         self.local_training = LocalTraining(
             ENGINES[engine],
             network,
             algorithm,
-            images,
+            samples,
             BatchStreams(partition, batch, config.seed),
             sgd=LocalSGD(config.local_momentum, config.local_weight_decay, config.local_clip),
             seed=config.seed,
@@ -278,19 +279,19 @@ def _data(config: Config) -> tuple[int | None, int, int]:
         train, test = prepare(config)
     except UserError:
         return None, config.batch_size, 0
-    parts = [part for each in (train, test) for part in (each.images, each.labels)]
+    parts = [part for each in (train, test) for part in (each.features, each.labels)]
     return sum(part.numel() * part.element_size() for part in parts), len(train), len(test)
 
 
-def _blank(count: int, shape: tuple[int, ...]) -> ImageSet:
-    """Images and labels without values."""
-    return ImageSet(
-        torch.empty((count, *shape), dtype=torch.uint8, device=META), torch.empty(count, dtype=torch.int64, device=META)
-    )
+def _blank(count: int, dataset: Dataset) -> Samples:
+    """Samples without values, as they are stored."""
+    dtypes = {"images": torch.uint8, "numbers": torch.float32, "tokens": torch.int64}
+    features = torch.empty((count, *dataset.shape), dtype=dtypes[dataset.features], device=META)
+    return Samples(features, torch.empty(count, dtype=torch.int64, device=META))
 
 
 def _evaluation(network: Network, params: Tensor, buffers: Tensor, images: Tensor, classes: int, device: str) -> int:
-    """Bytes alive in a forward pass over a batch of the evaluated images, and of the logits of all."""
+    """Bytes alive in a forward pass over a batch of the evaluated samples, and of the logits of all."""
     if not len(images):
         return 0
     weights = network.parameters.views(params)

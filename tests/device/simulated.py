@@ -71,6 +71,8 @@ def device(index: int = 0) -> torch.device:
 
 
 def _count(kind: str, operator: str) -> None:
+    if _recording is not None and kind != "kernels":
+        raise RuntimeError(f"{operator}: values cannot go between host and device while a graph is captured")
     if _open:
         entry = operator, _source_line()
         for counts in _open:
@@ -86,6 +88,47 @@ def _source_line() -> str:
             return f"{path}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return "backward or a test"
+
+
+_recording: Any = None
+
+
+class Recording:
+    """Operator calls of a block, to be repeated with the values that their operands have by then: a captured graph."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Any, Any, Any, Any]] = []
+
+    def note(self, name: str, operator: Any, args: Any, kwargs: Any, found: Any) -> None:
+        self._calls.append((operator, args, kwargs, found))
+
+    def replay(self) -> None:
+        """Repeat the calls; what they make is written to where it was made when they were recorded."""
+        _count("kernels", "graph")
+        for operator, args, kwargs, found in self._calls:
+            given = {tensor.untyped_storage().data_ptr() for tensor in _tensors((args, list(kwargs.values())))}
+            again = operator(*args, **kwargs)
+            for old, new in zip(_tensors(found), _tensors(again), strict=True):
+                if old.untyped_storage().data_ptr() not in given:  # neither a view nor written in place
+                    old.copy_(new)
+
+
+def capture(work: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+    """What ``kernels.graphs.capture_cuda`` does on CUDA: returns (replay, what the work returned)."""
+    global _recording
+    work()
+    _recording = Recording()
+    try:
+        found = work()
+        return _recording.replay, found
+    finally:
+        _recording = None
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    _each_tensor(lambda tensor: found.append(tensor) or tensor, value)  # type: ignore[func-returns-value]
+    return found
 
 
 class _Backend(_DummyBackendModule):
@@ -142,6 +185,8 @@ class DeviceTensor(torch.Tensor):
         if kwargs.get("device") is not None:
             held_kwargs["device"] = CPU
         found = operator(*held_args, **held_kwargs)
+        if _recording is not None:
+            _recording.note(kind.name, operator, held_args, held_kwargs, found)
         if kind.changes_shape:  # of the wrapper as of its values
             return return_and_correct_aliasing(operator, args, kwargs, args[0])
         operands = {id(tensor.held): tensor for tensor in tensors if isinstance(tensor, DeviceTensor)}
@@ -293,6 +338,8 @@ def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Te
     _move("copy_", (target, source), {})
     values, place = (tensor.held if isinstance(tensor, DeviceTensor) else tensor for tensor in (source, target))
     place.copy_(values)
+    if _recording is not None:
+        _recording.note("copy_", torch.ops.aten.copy_.default, (place, values), {}, place)
     return target
 
 

@@ -58,7 +58,7 @@ def test_every_method_can_be_planned(name):
 
 def test_memory_grows_with_the_stack_as_estimated():
     """The estimate for a long stack is made from two short ones."""
-    long, short = (needs_of(spec_of("num_rounds=2", f"cohort_chunk={chunk}").config) for chunk in (5, 3))
+    long, short = (needs_of(spec_of("device=auto", f"cohort_chunk={chunk}").config) for chunk in (5, 3))
     assert long.worker == short.worker
     assert long.total() - short.total() == 2 * long.worker
 
