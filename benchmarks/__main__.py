@@ -25,7 +25,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a list of {name, value, unit, reach, ok}")
     parser.add_argument("--quick", action="store_true", help="fewer repeats and smaller sizes: about a minute")
     parser.add_argument("--write", action="store_true", help="put the figures into benchmarks/README.md")
+    parser.add_argument(
+        "--device",
+        metavar="cpu|cuda|cuda:K",
+        help="local training of W1 to W4 with both engines on this device instead, over its own arithmetic",
+    )
     args = parser.parse_args(arguments)
+    if args.device:
+        return on_device(args.device, args.quick, args.json)
 
     from benchmarks import machine, suite, table
 
@@ -39,6 +46,17 @@ def main(arguments: list[str]) -> int:
         plot = Path("build") / "bench" / "scaling.png"
         if any(entry.name.startswith("scaling") for entry in entries):
             shutil.copyfile(plot, README.parent / plot.name)
+    return 0
+
+
+def on_device(device: str, quick: bool, place: Path | None) -> int:
+    """Measure a device and print the figures."""
+    from benchmarks import devices, table
+
+    entries = devices.measure(device, quick)
+    print(table.as_text(entries))
+    if place:
+        table.write_json(entries, place)
     return 0
 
 

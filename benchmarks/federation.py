@@ -46,6 +46,14 @@ def w1_arguments(*args: str) -> list[str]:
     ]  # fmt: skip
 
 
+def small_model_arguments(device: str) -> list[str]:
+    """N=100, S=10, I=5, batch 64, every worker with as many samples, on a device; nothing is saved on the way."""
+    return [
+        PLUGIN, "num_workers=100", "cohort_size=10", "local_steps=5", "batch_size=64", "data.partition=iid",
+        "local_lr=0.01", "checkpoint.every=0", "trainer.enable_progress_bar=false", f"device={device}",
+    ]  # fmt: skip
+
+
 @dataclass
 class Stopwatch(L.Callback):
     """Times whole rounds, from the start of one to the start of the next, and the machine's sgemm between them."""

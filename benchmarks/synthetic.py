@@ -49,7 +49,7 @@ class RandomImages(Dataset):
     def _part(self, stream: str, count: int) -> Samples:
         rng = generator(0, "bench", self.name, stream)
         images = rng.integers(0, 256, (count, *self.shape), np.uint8)
-        return Samples.from_arrays(images, rng.integers(0, 10, count))
+        return Samples.from_arrays(images, rng.integers(0, self.num_classes, count))
 
 
 class RandomMnist(RandomImages, name="random_mnist"):
@@ -57,6 +57,24 @@ class RandomMnist(RandomImages, name="random_mnist"):
 
     shape = (1, 28, 28)
     counts = (60_000, 10_000)
+
+
+class RandomCifar100(RandomImages, name="random_cifar100"):
+    """Random images of CIFAR-100's shape and classes, fewer of them, for benchmarks of local training."""
+
+    num_classes = 100
+    shape = (3, 32, 32)
+    mean = std = (0.5, 0.5, 0.5)
+    counts = (10_000, 100)
+
+
+class RandomTinyImageNet(RandomImages, name="random_tiny_imagenet"):
+    """Random images of Tiny-ImageNet's shape and classes, fewer of them, for benchmarks of local training."""
+
+    num_classes = 200
+    shape = (3, 64, 64)
+    mean = std = (0.5, 0.5, 0.5)
+    counts = (10_000, 100)
 
 
 class RandomCifar10(RandomImages, name="random_cifar10"):

@@ -12,6 +12,7 @@ from fl_platform.engines.choice import ENGINES
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.launch import attach, check_device, make_trainer, quieten_lightning
 from fl_platform.federation.module import FederatedModule
+from fl_platform.kernels.graphs import CAPTURES
 from fl_platform.models.network import PRECISIONS
 from fl_platform.runs import metrics
 
@@ -50,6 +51,7 @@ class Timing:
     precision: str
     seconds: float
     bytes: int | None
+    graphs: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,10 @@ class DeviceReport:
             "",
             "The fastest of four rounds of FedAvg, ten workers with five steps of 64.",
             "",
-            "| engine | precision | milliseconds a round | MB at most |",
-            "|---|---|---|---|",
+            "| engine | precision | graphs | milliseconds a round | MB at most |",
+            "|---|---|---|---|---|",
             *(
-                f"| {t.engine} | {t.precision} | {1000 * t.seconds:.2f} | "
+                f"| {t.engine} | {t.precision} | {'yes' if t.graphs else 'no'} | {1000 * t.seconds:.2f} | "
                 f"{'not measured' if t.bytes is None else f'{t.bytes / 1e6:.1f}'} |"
                 for t in self.timings
             ),
@@ -108,7 +110,9 @@ def examine_device(device: str, algorithms: list[str] | None = None) -> DeviceRe
             found, here = (distance(trained(*args, f"device={place}"), exact) for place in (device, "cpu"))
             agreements.append(Agreement(name, engine, found, here))
     timings = [timed(device, engine, precision) for engine in ENGINES for precision in PRECISIONS]
-    title = torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
+    if torch.device(device).type in CAPTURES:
+        timings.append(timed(device, "stacked", "float32", graphs=True))
+    title = torch.cuda.get_device_name(device) if device.startswith("cuda") else device.upper()
     return DeviceReport(device, title, torch.__version__, agreements, timings)
 
 
@@ -128,11 +132,12 @@ def distance(module: FederatedModule, exact: FederatedModule) -> float:
     return float(torch.linalg.vector_norm(found - target) / torch.linalg.vector_norm(way))
 
 
-def timed(device: str, engine: str, precision: str) -> Timing:
+def timed(device: str, engine: str, precision: str, *, graphs: bool = False) -> Timing:
     """The fastest round; the first, which allocates, is not the fastest."""
     is_cuda = device.startswith("cuda")
     if is_cuda:
         torch.cuda.reset_peak_memory_stats(device)
-    module = trained(*TIMED, f"device={device}", f"engine={engine}", f"precision={precision}")
+    module = trained(*TIMED, f"device={device}", f"engine={engine}", f"precision={precision}", f"graphs={graphs}")
     seconds = min(row[metrics.ROUND_SECONDS] for row in module.history)
-    return Timing(engine, precision, seconds, torch.cuda.max_memory_allocated(device) if is_cuda else None)
+    most = torch.cuda.max_memory_allocated(device) if is_cuda else None
+    return Timing(engine, precision, seconds, most, graphs)

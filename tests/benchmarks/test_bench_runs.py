@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from benchmarks import processes, projection, scaling, server, suite, synthetic
+from benchmarks import devices, processes, projection, scaling, server, suite, synthetic
 from benchmarks.__main__ import main
 from benchmarks.federation import LIGHTNING, WARM_UP, flop_per_sample, run, w1_arguments
 from benchmarks.layers import layer_bound
@@ -147,3 +147,15 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
 def test_the_machine_is_described():
     assert "cores" in description()["processor"]
     assert peak_bytes() >= memory_bytes() >= 0
+
+
+def test_a_device_is_measured_with_both_engines():
+    entries = devices.measure("cpu", quick=True, only=["w1"])
+    assert [entry.name for entry in entries] == ["w1_loop_cpu", "w1_stacked_cpu"]
+    assert all(entry.value.wall > 0 for entry in entries)
+    assert "GFLOP/s" in entries[0].why[0]
+
+
+def test_a_device_that_is_not_there():
+    with pytest.raises(UserError, match="--device=cuda:9"):
+        main(["--device", "cuda:9"])

@@ -363,3 +363,6 @@ for _operator in (
     torch.ops.aten.eye.m,
 ):
     _library.impl(_operator, _factory(_operator), "PrivateUse1")
+
+_autocast = torch.library.Library("_", "IMPL")  # autocast changes nothing here: products stay as they are
+_autocast.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
