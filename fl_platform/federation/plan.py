@@ -100,13 +100,14 @@ def needs_of(config: Config) -> Needs:
     images = DeviceSamples(_blank(num_test, dataset), dataset, META, dtype).whole()
     # on a CPU, blocks of the last round are kept for the next while the model is evaluated
     reused = cohort + 2 * KEPT * at_once * _bytes(params) if config.device == "cpu" else 0
+    sampled = config.cohort_size * (config.num_rounds or 1)
     return Needs(
         parameters=_bytes(params),
         data=stored,
         evaluated=_bytes(images),
         server=2 * (_bytes(params) + _bytes(buffers)) + _bytes(state),
         memory=memory,
-        worker_state=min(config.num_workers, config.cohort_size * (config.num_rounds or 1)) * kept,
+        worker_state=min(config.num_workers or sampled, sampled) * kept,
         cohort=cohort,
         worker=worker,
         server_step=dry.server_step(),
