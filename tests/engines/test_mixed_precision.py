@@ -28,6 +28,14 @@ def test_every_method_is_near_float32_and_not_equal(name, engine):
     assert not torch.equal(statistics, statistics.bfloat16().float())
 
 
+@pytest.mark.parametrize("name", [name for name in base.names() if name not in METHODS])
+def test_every_other_method_trains_in_float32_around_products_in_bfloat16(name):
+    """How near they stay to float32 depends on the method: some divide by what they have seen, or add noise."""
+    done = train(make_config(f"algorithm.name={name}", "engine=stacked", "num_rounds=2", "precision=bf16-mixed"))
+    assert done.params.dtype == done.module.global_buffers.dtype == torch.float32
+    assert done.params.isfinite().all()
+
+
 @pytest.mark.parametrize("norm", ["batch", "group", "none"])
 @pytest.mark.parametrize("train_mode", [True, False])
 def test_a_stack_with_padding_equals_its_workers_alone(norm, train_mode):
