@@ -5,6 +5,7 @@ import torch
 
 import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform import models
+from fl_platform.algorithms import base
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
