@@ -54,7 +54,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     scratch = re.search(r"^```yaml\n(name: skew\n.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert scratch is not None
     (tmp_path / "skew.yaml").write_text(scratch[1], encoding="utf-8")
-    [definition] = blocks(ROOT / "docs" / "reports.md", "yaml")
+    [definition, *_] = blocks(ROOT / "docs" / "reports.md", "yaml")
     (tmp_path / "reports" / "skew").mkdir(parents=True)
     (tmp_path / "reports" / "skew" / "report.yaml").write_text(definition, encoding="utf-8")
     (tmp_path / "sweeps").symlink_to(ROOT / "sweeps")

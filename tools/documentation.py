@@ -25,6 +25,32 @@ from fl_platform.reporting.report import FIGURES, TABLES
 from fl_platform.runs.frames import Runs
 from fl_platform.runs.writing import write_atomically
 
+EXAMPLES = {
+    "statistic": "{kind: statistic, name: table1, value: top_accuracy, bold: supported}",
+    "target": "{kind: target, name: table2, unit: rounds, target: 0.9}",
+    "paper_table1": "{kind: paper_table1, name: beside_table1, select: best}",
+    "paper_table2": "{kind: paper_table2, name: beside_table2}",
+    "significance": "{kind: significance, name: against_gradma, reference: gradma}",
+    "paired": "{kind: paired, name: differences, reference: fedavg, level: 0.95}",
+    "aggregate": "{kind: aggregate, name: over_scenarios, reference: fedavg}",
+    "ranks": "{kind: ranks, name: ranks, value: final_accuracy}",
+    "power": "{kind: power, name: seeds_needed, reference: fedavg, difference: 1.0}",
+    "pivot": "{kind: pivot, name: rates, rows: [algorithm.name], columns: [local_lr], value: top_accuracy}",
+    "cost table": "{kind: cost}",
+    "curves": "{kind: curves, name: skew, grouping: worker, smooth: 10, where: {cohort_size: 10}, style: cvpr-page}",
+    "key_curves": "{kind: key_curves, name: rates, key: local_lr, where: {algorithm.name: gradma}}",
+    "forgetting": "{kind: forgetting, name: forgetting, grouping: all, split: groups}",
+    "qp": "{kind: qp, name: qps, smooth: 10}",
+    "cost": "{kind: cost, name: cost_curves, grouping: server, smooth: 10}",
+    "seeds": "{kind: seeds, name: every_seed, grouping: gradma}",
+    "rank": "{kind: rank, name: critical_difference, style: cvpr-column}",
+    "heat_map": "{kind: heat_map, name: betas, rows: algorithm.momentum_decay, columns: algorithm.memory_decay}",
+    "bars": "{kind: bars, name: memory, key: algorithm.memory_size, value: final_accuracy}",
+    "key_lines": "{kind: key_lines, name: rates, key: local_lr, panel: data.partition}",
+    "partition": "{kind: partition, name: partitions, workers: 20}",
+}
+"""An entry of a report.yaml for every kind of table and figure; the table ``cost`` is called ``cost table`` here."""
+
 DOCUMENTS = ("docs/options.md", "docs/algorithms.md", "docs/methods.md", "docs/reports.md")
 RESULTS = {"mnist-results": "docs/algorithms/mnist.csv"}
 
@@ -181,10 +207,15 @@ def report_kinds() -> str:
             rows.append(
                 (code(kind), prose(summary(make)), ", ".join(map(code, required)), ", ".join(map(code, optional)))
             )
-        parts.append(
-            f"### {heading}\n\n" + table(("kind", "what it shows", "required", "optional, with default"), rows)
-        )
+        head = ("kind", "what it shows", "required", "optional, with default")
+        lines = "".join(f"  - {example(heading, kind)}\n" for kind in makers)
+        parts.append(f"### {heading}\n\n{table(head, rows)}\n```yaml\n{heading.lower()}:\n{lines}```\n")
     return "\n".join(parts)
+
+
+def example(heading: str, kind: str) -> str:
+    """The entry of ``EXAMPLES`` for a kind of the tables or figures."""
+    return EXAMPLES["cost table" if (heading, kind) == ("Tables", "cost") else kind]
 
 
 def family(module: ModuleType, kinds: Sequence[type[base.Algorithm]]) -> str:

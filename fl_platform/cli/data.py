@@ -23,7 +23,7 @@ def main(args: list[str]) -> int:
     actions = parser.add_subparsers(dest="action", required=True, metavar="list | get | partition")
 
     listing = actions.add_parser("list", help="which data sets are on this machine, where, and how large")
-    listing.add_argument("--root", help="look here first; then $FL_DATA_ROOT, then the user cache")
+    listing.add_argument("--root", help="look here only; default: $FL_DATA_ROOT, then the user cache")
 
     getting = actions.add_parser("get", help="fetch and verify a data set")
     getting.add_argument("name", help="a name from `data list`")

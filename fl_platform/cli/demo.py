@@ -7,7 +7,7 @@ from fl_platform.cli.parser import Parser
 
 SWEEP = "demo_digits"
 OUTPUT = Path("runs/demo")
-REPORT = Path("reports/demo")
+REPORT = Path("reports") / report.DEMO
 
 
 def main(args: list[str]) -> int:

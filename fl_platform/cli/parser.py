@@ -19,6 +19,7 @@ COMMANDS = {
     "why": "how a run stands or ended, and the end of its log",
     "sweep": "many runs from one W&B sweep YAML",
     "report": "tables and figures from logs",
+    "figure": "one figure of any runs",
     "dashboard": "sweeps and runs, live, in a browser",
     "publish": "a saved view and a report in a W&B project",
     "demo": "a small comparison of all algorithms on embedded data",

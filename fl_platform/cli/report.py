@@ -3,15 +3,21 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import yaml
-
+from fl_platform.cli.conditions import parse_conditions
 from fl_platform.cli.parser import Parser
-from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError, sentence, visible
 from fl_platform.paper.packaged import packaged
 from fl_platform.reporting.files import ARCHIVE, FILE, OWN_REPORTS, list_reports, title_of
+
+if TYPE_CHECKING:
+    from fl_platform.reporting.report import Report
+
+POWER = "power"
+"""``report power``: not a report, a table of the seeds that differences would need."""
+DEMO = "demo"
+"""The packaged report whose runs `fl_platform demo` makes."""
 
 _EPILOG = """examples:
   report                                                list the packaged reports and those below ./reports
@@ -19,6 +25,7 @@ _EPILOG = """examples:
   report table1_mnist --source runs --archive           build one from new logs and keep them beside it
   report demo --html                                    and one self-contained page, report.html
   report --source runs --rows algorithm.name --columns data.dirichlet_omega,cohort_size --where data.name=mnist
+  report power --source runs --reference fedavg         how many seeds the observed differences would need
 """
 
 
@@ -27,6 +34,8 @@ def main(args: list[str]) -> int:
     options = _parser().parse_args(args)
     if options.rows is not None:
         return _print_pivot(options)
+    if options.name == POWER:
+        return _print_power(options)
     if options.name is None:
         return _print_reports()
     return _build(options)
@@ -50,11 +59,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="where a report is written; default: ./reports/NAME")
     parser.add_argument("--archive", action="store_true", help=f"keep the report's runs beside it in {ARCHIVE}")
     parser.add_argument("--html", action="store_true", help="also write report.html: one file to send to a colleague")
+    parser.add_argument(
+        "--style", help="of all figures: cvpr-column | cvpr-page | slides | notebook; default: as the report says"
+    )
     parser.add_argument("--rows", help="free table: configuration keys of the rows, separated by commas")
     parser.add_argument("--columns", default="", help="free table: configuration keys of the columns")
-    parser.add_argument("--value", default="top_accuracy", help="free table: a measure or a key of the summary")
+    parser.add_argument("--value", default="top_accuracy", help="free table, power: a measure or a key of the summary")
+    parser.add_argument("--reference", default="fedavg", help="power: the method that others are compared with")
+    parser.add_argument("--difference", type=float, help="power: a difference to find, in the units of tables")
+    parser.add_argument("--power", type=float, default=0.8, help="power: with which probability (default 0.8)")
+    parser.add_argument("--select", choices=("only", "best"), default="only", help="power: of several settings a cell")
     parser.add_argument("--where", action="append", default=[], help="key=value: only runs with this configuration")
-    parser.add_argument("--format", default="terminal", help="free table: terminal | markdown | latex | csv | html")
+    parser.add_argument(
+        "--format", default="terminal", help="free table, power: terminal | markdown | latex | csv | html"
+    )
     return parser
 
 
@@ -78,7 +96,7 @@ def _print_pivot(options: argparse.Namespace) -> int:
     from fl_platform.reporting import pivot, render
     from fl_platform.runs.frames import load, select
 
-    runs = select(load(options.source), _conditions(options.where))
+    runs = select(load(options.source), parse_conditions(options.where))
     table = pivot.pivot_table(runs, _keys("--rows", options.rows), _keys("--columns", options.columns), options.value)
     sys.stdout.write(render.render(table, options.format))
     for warning in runs.warnings:
@@ -86,7 +104,22 @@ def _print_pivot(options: argparse.Namespace) -> int:
     return 0
 
 
+def _print_power(options: argparse.Namespace) -> int:
+    if not options.source:
+        raise UserError("report power needs --source: the output.dir of runs, an archive, or wandb:entity/project")
+    from fl_platform.reporting import inference, render
+    from fl_platform.runs.frames import load, select
+
+    runs = select(load(options.source), parse_conditions(options.where))
+    table = inference.power_table(
+        runs, options.reference, options.value, options.select, options.difference, options.power
+    )
+    sys.stdout.write(render.render(table, options.format))
+    return 0
+
+
 def _build(options: argparse.Namespace) -> int:
+    from fl_platform.reporting import canvas
     from fl_platform.reporting.report import build, read_report
     from fl_platform.runs import archive
     from fl_platform.runs.frames import select, to_frames
@@ -98,15 +131,16 @@ def _build(options: argparse.Namespace) -> int:
         raise UserError(
             f"--archive needs a report of your own: copy {report.directory / FILE} to {OWN_REPORTS / options.name}"
         )
-    records = read(options.source or report.source_paths())
+    style = canvas.check_style(options.style, "--style") if options.style else None
+    records = read(options.source or _present_sources(report))
     if options.archive:
         records = [one for one in records if one.status is not RunStatus.RUNNING]  # an archive does not change
         archive.write(records, report.directory / ARCHIVE)
-    runs = select(to_frames(records), _conditions(options.where))
+    runs = select(to_frames(records), parse_conditions(options.where))
     for warning in runs.warnings:
         print(f"warning: {visible(warning)}", file=sys.stderr)
     out = options.out or OWN_REPORTS / options.name
-    for path in build(report, runs, out):
+    for path in build(report, runs, out, style):
         print(path)
     if options.html:
         from fl_platform.reporting.page import write_page
@@ -115,23 +149,19 @@ def _build(options: argparse.Namespace) -> int:
     return 0
 
 
+def _present_sources(report: "Report") -> list[str]:
+    """The sources of a report; raises ``UserError`` that says what to do where one is not there."""
+    paths = report.source_paths()
+    for path in paths:
+        if not path.startswith("wandb:") and not Path(path).exists():
+            is_demo = report.directory == packaged("reports") / DEMO
+            todo = "run `fl_platform demo` first" if is_demo else "make its runs first, or give others with --source"
+            raise UserError(f"report {report.directory.name} has no runs yet: there is no {path}; {todo}")
+    return paths
+
+
 def _keys(flag: str, text: str) -> list[str]:
     keys = [key.strip() for key in text.split(",") if key.strip()]
     if flag == "--rows" and not keys:
         raise UserError("--rows is empty; give at least one configuration key, such as algorithm.name")
     return keys
-
-
-def _conditions(pairs: list[str]) -> dict[str, Any]:
-    """Parse ``key=value`` pairs whose values are YAML; raises ``UserError`` for anything else."""
-    conditions = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            raise UserError(f"--where {pair} is not of the form key=value")
-        try:
-            check_size(text)
-            conditions[key] = yaml.safe_load(text)
-        except (ValueError, yaml.YAMLError, RecursionError):
-            raise UserError(f"--where {pair}: the value is not valid YAML") from None
-    return conditions

@@ -3,10 +3,15 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fl_platform.cli.parser import Parser
-from fl_platform.errors import sentence
+from fl_platform.errors import UserError, sentence
+
+if TYPE_CHECKING:
+    from fl_platform.sweeps.definition import Sweep
+    from fl_platform.sweeps.ledger import Ledger
+    from fl_platform.sweeps.status import Status
 
 ACTIONS = {
     "run": "launch a sweep, or go on with it",
@@ -189,22 +194,22 @@ def forget_wandb() -> None:
 
 
 def show_status(args: argparse.Namespace) -> int:
-    """Print how far a sweep is, what runs and what failed."""
+    """Print how far a sweep is, what runs and what failed; of a directory of sweeps, a line for each."""
     from fl_platform.sweeps.api import refuse_problems
-    from fl_platform.sweeps.definition import find_sweep
+    from fl_platform.sweeps.definition import OVERRIDES_COPY, find_sweep, sweep_directories
     from fl_platform.sweeps.ledger import Ledger
-    from fl_platform.sweeps.proposals import limit
     from fl_platform.sweeps.states import TrialState
-    from fl_platform.sweeps.status import status_of
 
+    several = [] if args.keys or (args.target / OVERRIDES_COPY).is_file() else sweep_directories(args.target)
+    if several:
+        for directory in several:
+            print(_status_line(directory))
+        return 0
     sweep, directory = find_sweep(args.target, args.keys)
     refuse_problems(sweep)
     with Ledger(directory, read_only=True) as ledger:
         entries = ledger.entries()
-        has_end = sweep.method == "grid" or sweep.run_cap is not None
-        status = status_of(
-            sweep, ledger, retries=ledger.retries(), at_most=limit(sweep, None) if has_end else len(entries)
-        )
+        status = _current_status(sweep, ledger)
         running = [
             entry for entry in entries if entry.state is TrialState.STARTED and ledger.is_alive(entry.launcher or "")
         ]
@@ -218,6 +223,28 @@ def show_status(args: argparse.Namespace) -> int:
         point = ", ".join(f"{key}={value}" for key, value in status.best.params.items())
         print(sentence(f"best: run {status.best.run_id}, {point}"))
     return 0
+
+
+def _current_status(sweep: "Sweep", ledger: "Ledger") -> "Status":
+    from fl_platform.sweeps.proposals import limit
+    from fl_platform.sweeps.status import status_of
+
+    has_end = sweep.method == "grid" or sweep.run_cap is not None
+    at_most = limit(sweep, None) if has_end else len(ledger.entries())
+    return status_of(sweep, ledger, retries=ledger.retries(), at_most=at_most)
+
+
+def _status_line(directory: Path) -> str:
+    """How far the sweep of a directory is, or why that cannot be told."""
+    from fl_platform.sweeps.definition import find_sweep
+    from fl_platform.sweeps.ledger import Ledger
+
+    try:
+        sweep, _ = find_sweep(directory)
+        with Ledger(directory, read_only=True) as ledger:
+            return f"{directory}: {_current_status(sweep, ledger).line()}"
+    except UserError as error:
+        return sentence(f"{directory}: {error}")
 
 
 def stop_sweep(args: argparse.Namespace) -> int:

@@ -12,13 +12,13 @@ from typing import Any
 from fl_platform.dashboard.classes import class_accuracy
 from fl_platform.dashboard.filters import parse, select
 from fl_platform.dashboard.importance import importances
-from fl_platform.dashboard.partition import class_counts
 from fl_platform.dashboard.quantities import Catalogue
 from fl_platform.dashboard.store import State, Store
 from fl_platform.errors import UserError, unknown_name, visible
 from fl_platform.reporting import tables
 from fl_platform.reporting.lines import AXES, Chart, make_lines
 from fl_platform.reporting.measures import MEASURES
+from fl_platform.reporting.partitions import class_counts
 from fl_platform.reporting.shown import (
     OWN_COLUMNS,
     ShownRun,

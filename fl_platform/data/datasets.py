@@ -48,7 +48,8 @@ def load(name: str, root: str | Path | None = None) -> tuple[Samples, Samples]:
     folder = find(name, root)
     if folder is None and dataset.folders:
         looked = ", ".join(str(place) for place in roots(root))
-        raise UserError(f"data.name={name} is not there (looked in {looked}); get it with `{get_command(name)}`")
+        command = get_command(name, roots(root)[0] / dataset.folders[0] if root else None)
+        raise UserError(f"data.name={name} is not there (looked in {looked}); get it with `{command}`")
     return load_folder(dataset, folder or roots(root)[0])
 
 

@@ -12,6 +12,8 @@ def cache_directory() -> Path:
 
 
 def roots(root: str | Path | None = None) -> list[Path]:
-    """Directories searched for data, in order: ``root`` (``data.root``), $FL_DATA_ROOT, the user cache."""
-    given = [root, os.environ.get("FL_DATA_ROOT")]
-    return [Path(place).expanduser() for place in given if place] + [cache_directory() / "data"]
+    """Directories searched for data: ``root`` (``data.root``) alone if given, else $FL_DATA_ROOT and the user cache."""
+    if root:
+        return [Path(root).expanduser()]
+    given = os.environ.get("FL_DATA_ROOT")
+    return ([Path(given).expanduser()] if given else []) + [cache_directory() / "data"]

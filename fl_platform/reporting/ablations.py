@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -62,15 +61,16 @@ def heat_map(runs: Runs, rows: str, columns: str, value: str = "top_accuracy") -
     """Mean of a measure over two configuration keys; one panel per algorithm and scenario."""
     measure, frame = _measured(runs, value)
     groups = panel_groups(frame, [config_column(runs, rows, "rows"), config_column(runs, columns, "columns")])
-    with mpl.rc_context({**canvas.STYLE, "axes.grid": False}):
-        figure, axes = canvas.panels(len(groups))
+    with canvas.drawing(**{"axes.grid": False}):
+        figure, axes = canvas.panels(len(groups), height=1.15)
         for axis, (title, settings) in zip(axes, groups.items(), strict=True):
             means = pd.Series({values: part["value"].mean() for values, part in settings.items()})
             _heat_panel(axis, means.unstack(), measure.decimals)
-            axis.set_title(canvas.label(title), fontsize=9)
-            axis.set_xlabel(canvas.label(short(columns)))
-            axis.set_ylabel(canvas.label(short(rows)))
-        figure.suptitle(measure.label, fontsize=9)
+            canvas.set_title(figure, axis, title)
+            axis.set_xlabel(canvas.key_label(columns))
+            axis.set_ylabel(canvas.key_label(rows))
+        canvas.share_labels(figure, axes)
+        figure.suptitle(measure.label)
     return figure
 
 
@@ -86,31 +86,61 @@ def _heat_panel(axis: Axes, table: pd.DataFrame, decimals: int) -> None:
         color = "white" if number < low + 0.55 * (high - low) else "black"
         weight = "bold" if number == high else "normal"
         text = f"{number:.{min(decimals, 1)}f}"
-        axis.text(column, row, text, ha="center", va="center", fontsize=7.5, color=color, fontweight=weight)
+        axis.text(
+            column,
+            row,
+            text,
+            ha="center",
+            va="center",
+            fontsize=canvas.look().small - 1.5,
+            color=color,
+            fontweight=weight,
+        )
 
 
 def bars(runs: Runs, key: str, value: str = "top_accuracy") -> Figure:
     """A measure over the values of one configuration key; whiskers are one standard deviation (ddof=1)."""
     measure, frame = _measured(runs, value)
     groups = panel_groups(frame, [config_column(runs, key, "key")])
-    with mpl.rc_context(canvas.STYLE):
+    with canvas.drawing() as look:
         figure, axes = canvas.panels(len(groups))
         for axis, (title, settings) in zip(axes, groups.items(), strict=True):
             means = np.array([part["value"].mean() for part in settings.values()])
             spreads = np.nan_to_num([part["value"].std(ddof=1) for part in settings.values()])
-            axis.bar(range(len(means)), means, yerr=spreads, color=SEQUENCE[2], width=0.7, capsize=2.5)
+            axis.bar(
+                range(len(means)),
+                means,
+                yerr=spreads if spreads.any() else None,
+                color=SEQUENCE[2],
+                width=0.7,
+                capsize=2.5,
+            )
             for place, (mean, spread) in enumerate(zip(means, spreads, strict=True)):
                 text = f"{mean:.{min(measure.decimals, 1)}f}"
-                axis.annotate(text, (place, mean + spread), (0, 2), textcoords="offset points", ha="center", fontsize=7)
-            labels = [value_text(values[0]) for values in settings]
+                axis.annotate(
+                    text,
+                    (place, mean + spread),
+                    (0, 2),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=look.small - 1,
+                )
+            labels = [value_text(values[0]).replace("_", " ") for values in settings]
             slant: dict[str, Any] = {"rotation": 20, "ha": "right"} if sum(map(len, labels)) > WIDEST else {}
             axis.set_xticks(range(len(means)), labels, **slant)
-            axis.set_ylim(min(0.0, (means - spreads).min()))
+            _bar_range(axis, means, spreads)
             axis.grid(axis="x", visible=False)
-            axis.set_title(canvas.label(title), fontsize=9)
-            axis.set_xlabel(canvas.label(short(key)))
-            axis.set_ylabel(measure.label)
+            canvas.set_title(figure, axis, title)
+            axis.set_xlabel(canvas.key_label(key))
+            axis.set_ylabel(canvas.axis_name(figure, measure.label))
+        canvas.share_labels(figure, axes)
     return figure
+
+
+def _bar_range(axis: Axes, means: "np.ndarray[Any, Any]", spreads: "np.ndarray[Any, Any]") -> None:
+    """Bars begin at zero, and end below the numbers over them."""
+    low, high = min(0.0, float((means - spreads).min())), max(0.0, float((means + spreads).max()))
+    axis.set_ylim(1.12 * low, high + 0.12 * (high - low) if high > low else 1.0)
 
 
 def key_lines(runs: Runs, key: str, value: str = "top_accuracy", panel: str | None = None) -> Figure:
@@ -130,15 +160,16 @@ def key_lines(runs: Runs, key: str, value: str = "top_accuracy", panel: str | No
         points.setdefault(float(row[columns[0]]), []).append(place)
     if not places:
         raise UserError(f"no finished run has {key}{f' and {panel}' if panel else ''}")
-    with mpl.rc_context(canvas.STYLE):
+    with canvas.drawing():
         figure, axes = canvas.panels(len(places))
         for axis, title in zip(axes, sorted(places), strict=True):
             for (_, method), points in sorted(places[title].items(), key=lambda line: line[0][0]):
                 most = 100 if measure.scale == 100 else np.inf
                 _key_line(axis, method, {x: present.iloc[rows] for x, rows in sorted(points.items())}, most)
-            axis.set_title(canvas.label(", ".join(map(str, title[1:]))), fontsize=9)
-            axis.set_xlabel(canvas.label(key))
-            axis.set_ylabel(measure.label)
+            canvas.set_title(figure, axis, ", ".join(map(str, title[1:])))
+            axis.set_xlabel(canvas.key_label(key))
+            axis.set_ylabel(canvas.axis_name(figure, measure.label))
+        canvas.share_labels(figure, axes)
         canvas.legend(figure, axes)
     return figure
 
@@ -158,8 +189,8 @@ def _key_line(axis: Axes, method: Method, points: dict[float, pd.DataFrame], mos
         color=style.color,
         linestyle=style.dashes,
         marker=style.marker,
-        markersize=3.5,
-        linewidth=style.width,
+        markersize=3.5 * canvas.look().line_scale,
+        linewidth=style.width * canvas.look().line_scale,
         elinewidth=0.8,
         capsize=2,
         label=canvas.label(method.label),

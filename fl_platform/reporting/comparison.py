@@ -1,5 +1,6 @@
 """Our numbers beside the paper's, and algorithms beside a reference, seed by seed."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper import tables as paper_tables
 from fl_platform.paper.methods import plain
 from fl_platform.paper.scenarios import Scenario
-from fl_platform.reporting.layout import MISSING, NOT_REACHED, Cell, Row, Table, layout
+from fl_platform.reporting.layout import MISSING, NOT_REACHED, Cell, Note, Row, Table, layout
 from fl_platform.reporting.measures import MEASURES, Selection, cell_crossings, cell_runs, cell_values, per_run
 from fl_platform.reporting.statistics import bootstrap_interval, spearman
 from fl_platform.reporting.tables import (
@@ -40,7 +41,7 @@ def beside_table1(runs: Runs, select: Selection = "only", seeds: int = PAPER_SEE
     header = (("ours", 1), ("paper", 1), ("ours - paper", 1), ("within ±2 std of the paper", 1))
     notes = [f"ours: ± is the standard deviation over seeds (ddof={ddof}); the paper does not state its ddof."]
     return _sections(
-        "Top test accuracy (%) beside the paper's Table 1", header, pairs, "mean", notes + run_notes(runs, cells)
+        "Top test accuracy (%) beside the paper's Table 1", header, pairs, "mean", [*notes, *run_notes(runs, cells)]
     )
 
 
@@ -61,7 +62,7 @@ def beside_table2(runs: Runs, select: Selection = "only", seeds: int = PAPER_SEE
         known = pairs["n"] > 0 if column == "rounds" else pd.Series(True, index=pairs.index)
         pairs[f"{column}_rank"] = pairs[column].fillna(np.inf).where(known)
     title = "Rounds to reach the target accuracy beside the paper's Table 2"
-    return _sections(title, header, pairs, "rounds", notes + run_notes(runs, cells))
+    return _sections(title, header, pairs, "rounds", [*notes, *run_notes(runs, cells)])
 
 
 def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
@@ -77,7 +78,7 @@ def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sections(
-    title: str, header: tuple[tuple[str, int], ...], pairs: pd.DataFrame, value: str, notes: list[str]
+    title: str, header: tuple[tuple[str, int], ...], pairs: pd.DataFrame, value: str, notes: "Sequence[str | Note]"
 ) -> Table:
     """One block per scenario; its last row is the rank correlation of the algorithms."""
     blocks = []
@@ -168,7 +169,7 @@ def significance_table(
         f"Difference to {label} over common seeds, with the {level:.0%} percentile bootstrap interval of the mean "
         "(n seeds); an interval from 3 seeds describes, it does not prove."
     ]
-    return layout(f"{measure.label}: difference to {label}", pd.DataFrame(rows), notes + run_notes(runs, cells))
+    return layout(f"{measure.label}: difference to {label}", pd.DataFrame(rows), [*notes, *run_notes(runs, cells)])
 
 
 def _interval_text(mean: float, low: float, high: float, count: int) -> str:

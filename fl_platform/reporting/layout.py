@@ -1,5 +1,6 @@
 """What a table is, and the paper's layout: methods in blocks, scenarios as columns, the best of a group bold."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ MISSING = "missing"
 NOT_REACHED = "--"
 TIMES = "\u00d7"
 GROUP_ORDER = (*(group for group in Group if group != Group.REFERENCE), Group.REFERENCE)
+BOLD = "Bold: the best of its group; FedAvg counts among the methods that change the workers."
 
 
 @dataclass(frozen=True)
@@ -27,28 +29,45 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Note:
+    """A note that names runs or files; a table for a paper has ``in_paper`` in its place, or nothing."""
+
+    text: str
+    in_paper: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Table:
-    """``header`` rows are (text, columns spanned); ``blocks`` of rows are set apart; ``numbers`` is tidy."""
+    """``header`` rows are (text, columns spanned); ``blocks`` of rows are set apart; ``numbers`` is tidy.
+
+    ``name`` is what files and labels are called after.
+    """
 
     title: str
     header: tuple[tuple[tuple[str, int], ...], ...]
     blocks: tuple[tuple[Row, ...], ...]
-    notes: tuple[str, ...] = ()
+    notes: "tuple[str | Note, ...]" = ()
     numbers: pd.DataFrame = field(default_factory=pd.DataFrame)
     corner: str = "Algorithm"
+    name: str = ""
 
 
 def layout(
     title: str,
     numbers: pd.DataFrame,
-    notes: list[str],
+    notes: "Sequence[str | Note]",
     third: dict[Scenario, str] | None = None,
     show_load: bool = False,
     complete: bool = False,
+    bold: set[tuple[str, Scenario]] | None = None,
 ) -> Table:
     """Cells (algorithm, method, scenario, text, score) in the paper's layout, the best score of each group bold.
 
-    ``complete`` adds the paper's methods and scenarios of which there is no run.
+    ``complete`` adds the paper's methods and scenarios of which there is no run. ``bold`` names the cells (algorithm,
+    scenario) to print bold instead of the best.
     """
     if numbers.empty:
         return Table(title, (), (), ("No finished run.", *notes))
@@ -57,29 +76,37 @@ def layout(
         scenarios |= set(PAPER_SCENARIOS)
         methods |= set(METHODS.values())
     ordered = sorted(methods, key=lambda method: method.order)
-    return _arranged(title, numbers, notes, sorted(scenarios, key=Scenario.order), ordered, third, show_load)
+    return _arranged(title, numbers, notes, sorted(scenarios, key=Scenario.order), ordered, third, show_load, bold)
 
 
 def _arranged(
     title: str,
     numbers: pd.DataFrame,
-    notes: list[str],
+    notes: "Sequence[str | Note]",
     scenarios: list[Scenario],
     methods: list[Method],
     third: dict[Scenario, str] | None,
     show_load: bool,
+    bold: set[tuple[str, Scenario]] | None,
 ) -> Table:
     cells = {(row["algorithm"], row["scenario"]): row for row in numbers.to_dict("records")}
     best = _best_scores(numbers)
+    chosen = {place for place, row in cells.items() if _is_best(row, best)} if bold is None else bold
     blocks = []
     above = [method for method in methods if method.name in ABOVE]
     for members in (above, *([m for m in methods if m.group == group and m not in above] for group in GROUP_ORDER)):
         rows = []
         for method in members:
             label = f"{method.label} ({method.load}{TIMES})" if show_load and method.load > 1 else method.label
-            rows.append(Row(label, tuple(_cell(cells.get((method.name, one)), best) for one in scenarios)))
+            places = [(method.name, scenario) for scenario in scenarios]
+            texts = [cells[place]["text"] if place in cells else MISSING for place in places]
+            rows.append(
+                Row(label, tuple(Cell(text, place in chosen) for text, place in zip(texts, places, strict=True)))
+            )
         if rows:
             blocks.append(tuple(rows))
+    if best and bold is None:
+        notes = [*notes, BOLD]
     header = scenario_header(scenarios)
     if third:
         header = (*header, tuple((third.get(scenario, ""), 1) for scenario in scenarios))
@@ -87,17 +114,16 @@ def _arranged(
 
 
 def _best_scores(numbers: pd.DataFrame) -> dict[tuple[str, Scenario], float]:
+    """The best score of each group of methods in each scenario; none where there is only one to choose from."""
     numbers = numbers[[method.group != Group.REFERENCE for method in numbers["method"]]]
     contests = numbers["method"].map(lambda method: method.contest)
-    best = numbers.groupby([contests, "scenario"], sort=False)["score"].max()
-    return {key: float(value) for key, value in best.dropna().items()}  # type: ignore[misc]
+    scores = numbers.groupby([contests, "scenario"], sort=False)["score"].agg(["max", "count"])
+    return {key: float(best) for key, best in scores.loc[scores["count"] > 1, "max"].items()}  # type: ignore[misc]
 
 
-def _cell(row: dict[Any, Any] | None, best: dict[tuple[str, Scenario], float]) -> Cell:
-    if row is None:
-        return Cell(MISSING)
+def _is_best(row: dict[Any, Any], best: dict[tuple[str, Scenario], float]) -> bool:
     winner = best.get((row["method"].contest, row["scenario"]))
-    return Cell(row["text"], is_bold=winner is not None and row["score"] == winner)
+    return winner is not None and row["score"] == winner
 
 
 def scenario_header(scenarios: list[Scenario]) -> tuple[tuple[tuple[str, int], ...], ...]:

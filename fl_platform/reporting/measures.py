@@ -174,7 +174,7 @@ def _ambiguous(algorithm: str, scenario: Scenario, rows: pd.DataFrame) -> UserEr
     shown = "; ".join(f"{key} is {' or '.join(values)}" for key, values in varying.items())
     return UserError(
         f"{algorithm} on {scenario.label} has runs that differ in more than the seed ({shown}); "
-        "narrow them with where, or use select: best"
+        "narrow them with where, or set select to best"
     )
 
 

@@ -15,7 +15,7 @@ from fl_platform.reporting.lines import Chart, make_lines
 from fl_platform.reporting.report import Report
 from fl_platform.reporting.shown import OWN_COLUMNS, ShownRun, differing_settings, row, shown, table_values
 from fl_platform.runs import metrics
-from fl_platform.runs.frames import Runs, select
+from fl_platform.runs.frames import Runs
 from fl_platform.runs.record import RunRecord
 from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import write_atomically
@@ -54,9 +54,9 @@ _PAGE = """<!doctype html>
 
 def write_page(report: Report, runs: Runs, logs: Sequence[RunRecord], out: Path) -> Path:
     """`report.html` beside the report's other files, whose pictures it takes in: call it after ``build``."""
-    runs = select(runs, report.where)
+    runs = report.selected(runs)
     kept = set(runs.runs["run_id"])
-    tables = [item.make(select(runs, item.where), **item.options) for item in report.tables]
+    tables = [item.table(runs) for item in report.tables]
     pictures = {item.title or item.name: out / f"{item.name}.png" for item in report.figures}
     path = out / FILE
     page = make_page(report.title, tables, [log for log in logs if log.run_id in kept], pictures)

@@ -52,8 +52,8 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
     header = tuple(tuple((f"{key}={one[place]}", 1) for one in across) for place, key in enumerate(columns))
     notes = [f"± is the standard deviation over runs (ddof={ddof})." if is_finished.any() else "No finished run."]
     notes += [f"Cells average over {', '.join(sorted(others))}."] if others else []
-    blocks, notes = ((tuple(body),) if body else ()), notes + run_notes(runs, [])
-    return Table(title, header or (((value, 1),),), blocks, tuple(notes), pd.DataFrame(numbers), ", ".join(rows))
+    blocks, all_notes = ((tuple(body),) if body else ()), (*notes, *run_notes(runs, []))
+    return Table(title, header or (((value, 1),),), blocks, all_notes, pd.DataFrame(numbers), ", ".join(rows))
 
 
 def _keys_of(runs: Runs, names: list[str], flag: str) -> list[Key]:

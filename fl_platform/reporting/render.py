@@ -11,12 +11,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from fl_platform.errors import unknown_name, visible
-from fl_platform.reporting.layout import TIMES, Cell, Table
-
-
-def _width(table: Table) -> int:
-    return sum(span for _, span in table.header[0]) if table.header else 0
-
+from fl_platform.reporting.latex import latex
+from fl_platform.reporting.layout import Cell, Table
 
 # Punctuation that means something in a table cell, and the beginnings of bare links (www., https://).
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_\[\]<>|~$@&#!]|(?<=www)\.|:(?=//)", re.IGNORECASE)
@@ -48,74 +44,6 @@ def spread(row: tuple[tuple[str, int], ...]) -> list[str]:
 def _markdown_cell(cell: Cell) -> str:
     text = markdown_text(cell.text)
     return f"**{text}**" if cell.is_bold and text else text
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "±": r"$\pm$",
-    "ω": r"$\omega$",
-    "β": r"$\beta$",
-    TIMES: r"$\times$",
-    "[": "{[}",  # these two would be arguments of a preceding line break
-    "*": "{*}",
-} | {char: f"\\{char}" for char in "&%$#_{}"}
-
-
-def _latex_text(text: object) -> str:
-    """ASCII and Latin-1 letters as they are; what plain LaTeX cannot typeset becomes its code point."""
-    return "".join(_latex_char(char) for char in visible(text))
-
-
-def _latex_char(char: str) -> str:
-    if char in _LATEX:
-        return _LATEX[char]
-    if char.isascii() or (char.isalpha() and ord(char) < 256 and char not in "ªº"):
-        return char
-    return f"{{[}}U+{ord(char):04X}]"
-
-
-_LATEX_START = r"""\documentclass{article}
-\usepackage[T1]{fontenc}
-\usepackage[utf8]{inputenc}
-\usepackage{booktabs}
-\usepackage[a3paper,landscape,margin=1cm]{geometry}
-\usepackage{graphicx}
-\newsavebox{\tablebox}
-\begin{document}"""
-_LATEX_FIT = r"\ifdim\wd\tablebox>\linewidth \resizebox{\linewidth}{!}{\usebox{\tablebox}}\else\usebox{\tablebox}\fi"
-
-
-def latex(table: Table) -> str:
-    """A booktabs table that compiles on its own: pdflatex FILE, or \\input it after removing the frame."""
-    width = _width(table)
-    lines = [_LATEX_START]
-    lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex_text(table.title)}}}"]
-    if width:
-        lines += [r"\sbox{\tablebox}{%", rf"\begin{{tabular}}{{l{'c' * width}}}", r"\toprule"]
-        for index, row in enumerate(table.header):
-            head = _latex_text(table.corner) if index == 0 else ""
-            spans = [
-                rf"\multicolumn{{{span}}}{{c}}{{{_latex_text(text)}}}" if span > 1 else _latex_text(text)
-                for text, span in row
-            ]
-            lines.append(" & ".join([head, *spans]) + r" \\")
-        for block in table.blocks:
-            lines.append(r"\midrule")
-            lines += [" & ".join([_latex_text(row.label), *map(_latex_cell, row.cells)]) + r" \\" for row in block]
-        lines += [r"\bottomrule", r"\end{tabular}}", _LATEX_FIT]
-    lines += [rf"\par\smallskip\footnotesize {_latex_text(note)}" for note in table.notes]
-    return "\n".join([*lines, r"\end{table}", r"\end{document}"]) + "\n"
-
-
-def _latex_cell(cell: Cell) -> str:
-    text = _latex_text(cell.text)
-    return rf"\textbf{{{text}}}" if cell.is_bold else text
 
 
 def page(table: Table) -> str:

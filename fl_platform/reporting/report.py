@@ -7,6 +7,7 @@
     tables:
       - {kind: statistic, name: table1, value: top_accuracy, complete: true}
       - {kind: target, name: table2, unit: rounds}
+    style: cvpr-page                         # of the figures; or cvpr-column, slides, notebook
     figures:
       - {kind: curves, name: worker, grouping: worker, where: {cohort_size: 10}}
     cases: {paper: {aggregation: uniform}}   # a further key `case` for rows, columns and where: the first that fits
@@ -25,9 +26,23 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from fl_platform.errors import UserError, did_you_mean, unknown_name
-from fl_platform.reporting import ablations, canvas, comparison, cost, figures, overview, pivot, render, tables
+from fl_platform.reporting import (
+    ablations,
+    canvas,
+    comparison,
+    cost,
+    figures,
+    inference,
+    overview,
+    partition_figure,
+    pivot,
+    rank_figure,
+    render,
+    tables,
+)
 from fl_platform.reporting.files import ARCHIVE, FILE, OWN_REPORTS, read_content
 from fl_platform.reporting.generated import renewed
+from fl_platform.reporting.latex import preview
 from fl_platform.reporting.layout import Table
 from fl_platform.runs.frames import Runs, select, with_cases
 from fl_platform.runs.writing import write_atomically
@@ -38,6 +53,10 @@ TABLES: dict[str, Callable[..., Table]] = {
     "paper_table1": comparison.beside_table1,
     "paper_table2": comparison.beside_table2,
     "significance": comparison.significance_table,
+    "paired": inference.paired_table,
+    "aggregate": inference.aggregate_table,
+    "ranks": inference.rank_table,
+    "power": inference.power_table,
     "pivot": pivot.pivot_table,
     "overview": overview.overview_table,
     "cost": cost.cost_table,
@@ -47,9 +66,13 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "key_curves": figures.key_curves,
     "forgetting": figures.forgetting_curves,
     "qp": figures.qp_activity,
+    "cost": figures.cost_curves,
+    "seeds": figures.seed_curves,
+    "rank": rank_figure.rank_diagram,
     "heat_map": ablations.heat_map,
     "bars": ablations.bars,
     "key_lines": ablations.key_lines,
+    "partition": partition_figure.partition_bubbles,
 }
 _DEFAULTS = ("select", "seeds", "ddof")  # may be set once for the whole report
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -65,6 +88,21 @@ class Item:
     options: dict[str, Any]
     where: dict[str, Any]
     title: str
+    style: str = ""
+
+    def figure(self, runs: Runs, style: str | None = None) -> Any:
+        """The figure of the report's runs in a style; default: its own."""
+        with canvas.using(style or self.style or canvas.DEFAULT_STYLE):
+            return self.make_from(runs)
+
+    def make_from(self, runs: Runs) -> Any:
+        """The table or figure of the report's runs."""
+        return self.make(select(runs, self.where), **self.options)
+
+    def table(self, runs: Runs) -> Table:
+        """The table of the report's runs, under the title that the report gives it."""
+        made: Table = self.make_from(runs)
+        return replace(made, title=self.title or made.title, name=self.name)
 
 
 @dataclass(frozen=True)
@@ -77,6 +115,11 @@ class Report:
     figures: list[Item] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def selected(self, runs: Runs) -> Runs:
+        """The runs that the report is about, with its cases."""
+        runs = select(runs, self.where)
+        return with_cases(runs, self.cases) if self.cases else runs
 
     def source_paths(self) -> list[str]:
         """Sources relative to the report's own directory; for a packaged report also to where it is built."""
@@ -94,7 +137,7 @@ def read_report(known: Mapping[str, Path], name: str) -> Report:
 
 
 def _parse(path: Path, content: dict[str, Any]) -> Report:
-    allowed = ("title", "sources", "where", "tables", "figures", "pages", "cases", *_DEFAULTS)
+    allowed = ("title", "sources", "where", "tables", "figures", "pages", "cases", "style", *_DEFAULTS)
     _check_keys(str(path), content, allowed)
     title = content.get("title", path.parent.name)
     sources = content.get("sources", [ARCHIVE])
@@ -102,12 +145,13 @@ def _parse(path: Path, content: dict[str, Any]) -> Report:
         raise UserError(f"{path}: sources={sources} is not a list of paths or wandb:entity/project")
     defaults = {name: content[name] for name in _DEFAULTS if name in content}
     parts = {}
+    style = canvas.check_style(str(content.get("style", canvas.DEFAULT_STYLE)), f"{path}: style")
     for kind, makers in (("tables", TABLES), ("figures", FIGURES)):
         entries = content.get(kind) or []
         if not isinstance(entries, list):
             raise UserError(f"{path}: {kind}={entries} is not a list")
         parts[kind] = [
-            _item(f"{path}: {kind}[{place}]", entry, makers, defaults) for place, entry in enumerate(entries)
+            make_item(f"{path}: {kind}[{place}]", entry, makers, defaults, style) for place, entry in enumerate(entries)
         ]
     names = [item.name for items in parts.values() for item in items]
     if len(set(names)) < len(names):
@@ -125,7 +169,14 @@ def _parse(path: Path, content: dict[str, Any]) -> Report:
     return Report(path.parent, str(title), sources, where, parts["tables"], parts["figures"], pages, cases)
 
 
-def _item(place: str, entry: Any, makers: Mapping[str, Callable[..., Any]], defaults: dict[str, Any]) -> Item:
+def make_item(
+    place: str,
+    entry: Any,
+    makers: Mapping[str, Callable[..., Any]],
+    defaults: dict[str, Any],
+    style: str = canvas.DEFAULT_STYLE,
+) -> Item:
+    """A table or figure from its keys; ``place`` is where they stand. Raises ``UserError`` for keys that do not fit."""
     if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str) or entry["kind"] not in makers:
         kind = entry.get("kind") if isinstance(entry, dict) else entry
         raise unknown_name(f"{place}: kind", str(kind), makers)
@@ -136,15 +187,17 @@ def _item(place: str, entry: Any, makers: Mapping[str, Callable[..., Any]], defa
     parameters = {
         key: value for key, value in inspect.signature(make).parameters.items() if value.annotation not in (Runs, Path)
     }
-    given = {key: value for key, value in entry.items() if key not in ("kind", "name", "where", "title")}
-    _check_keys(place, given, [*parameters, "kind", "name", "where", "title"])
+    common = ("kind", "name", "where", "title", *(("style",) if makers is FIGURES else ()))
+    given = {key: value for key, value in entry.items() if key not in common}
+    _check_keys(place, given, [*parameters, *common])
     options = {key: value for key, value in defaults.items() if key in parameters} | given
     for key, parameter in parameters.items():
         if key in options:
             _check_type(f"{place}: {key}", options[key], parameter.annotation)
         elif parameter.default is inspect.Parameter.empty:
             raise UserError(f"{place}: {key} is missing; {entry['kind']} needs it")
-    return Item(name, make, options, _where(place, entry), str(entry.get("title", "")))
+    style = canvas.check_style(str(entry.get("style", style)), f"{place}: style")
+    return Item(name, make, options, _where(place, entry), str(entry.get("title", "")), style)
 
 
 def _where(place: str, entry: dict[str, Any]) -> dict[str, Any]:
@@ -183,22 +236,27 @@ def _text(path: Path) -> str:
         raise UserError(f"{path} cannot be read; pages of {path.parent / FILE} names it") from None
 
 
-def build(report: Report, runs: Runs, out: Path) -> list[Path]:
-    """Write every table in every format, every figure, and `report.md` that shows them together."""
-    runs = select(runs, report.where)
-    runs = with_cases(runs, report.cases) if report.cases else runs
+def build(report: Report, runs: Runs, out: Path, style: str | None = None) -> list[Path]:
+    """Write every table in every format, every figure, and `report.md` that shows them together.
+
+    ``style`` replaces the style of every figure.
+    """
+    runs = report.selected(runs)
     page = [f"# {render.markdown_text(report.title)}\n"]
     texts: dict[Path, str] = {}
     parts: dict[str, Callable[[], str]] = {}
     for item in report.tables:
-        table: Table = item.make(select(runs, item.where), **item.options)
-        table = replace(table, title=item.title) if item.title else table
+        table = item.table(runs)
         parts[item.name] = partial(render.markdown, table)
         texts |= {out / f"{item.name}{suffix}": renderer(table) for suffix, renderer in render.FORMATS.values()}
         page.append(render.markdown(table))
     for name in report.pages:
         texts[out / name] = renewed(str(report.directory / name), _text(report.directory / name), parts)
-    drawn = {item.name: item.make(select(runs, item.where), **item.options) for item in report.figures}
+    if report.tables:
+        texts[out / "preview.tex"] = preview(
+            [item.name for item in report.tables], [item.name for item in report.figures]
+        )
+    drawn = {item.name: item.figure(runs, style) for item in report.figures}
     out.mkdir(parents=True, exist_ok=True)  # not before all is made: what is refused leaves nothing
     for path, text in texts.items():
         write_atomically(path, text)

@@ -1,12 +1,24 @@
-"""Small-sample statistics of comparisons that are paired by seed."""
+"""Statistics of comparisons that are paired by seed, and over several scenarios.
+
+- Paired differences: Student's t interval and the percentile bootstrap interval of a mean.
+- Probability of improvement and interquartile mean, with stratified bootstrap intervals: Agarwal et al., Deep
+  Reinforcement Learning at the Edge of the Statistical Precipice, NeurIPS 2021, arXiv:2108.13264.
+- Friedman's test over scenarios and Nemenyi's critical difference of average ranks: Demsar, Statistical Comparisons
+  of Classifiers over Multiple Data Sets, JMLR 7, 2006.
+- The number of pairs that a paired t test needs to find a difference with a given power.
+"""
 
 import itertools
+import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 Numbers = NDArray[np.float64]
 _RESAMPLES = 10_000
+_MOST_SEEDS = 100_000
 
 
 def bootstrap_interval(differences: Numbers, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
@@ -23,6 +35,98 @@ def bootstrap_interval(differences: Numbers, level: float = 0.95, seed: int = 0)
         picks = np.random.default_rng(seed).integers(count, size=(_RESAMPLES, count))
     low, high = np.quantile(differences[picks].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def t_interval(differences: Numbers, level: float = 0.95) -> tuple[float, float]:
+    """Student's interval of a mean of at least two values; (nan, nan) of fewer, a point where they do not vary."""
+    if len(differences) < 2:
+        return float("nan"), float("nan")
+    mean, error = float(differences.mean()), float(stats.sem(differences))
+    if error == 0:
+        return mean, mean
+    low, high = stats.t.interval(level, len(differences) - 1, loc=mean, scale=error)
+    return float(low), float(high)
+
+
+def t_p_value(differences: Numbers) -> float:
+    """The two-sided p value of a paired t test; nan for fewer than two differences, or where they do not vary."""
+    if len(differences) < 2 or np.ptp(differences) == 0:
+        return float("nan")
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)
+
+
+def probability_of_improvement(first: Sequence[Numbers], second: Sequence[Numbers]) -> float:
+    """The mean over scenarios of the chance that a run of ``first`` beats one of ``second``; a tie counts half."""
+    shares = [
+        stats.mannwhitneyu(one, other, method="asymptotic").statistic / (len(one) * len(other))
+        for one, other in zip(first, second, strict=True)
+        if len(one) and len(other)
+    ]
+    return float(np.mean(shares)) if shares else float("nan")
+
+
+def interquartile_mean(values: Sequence[Numbers]) -> float:
+    """The mean of the middle half of all runs of all scenarios."""
+    every = np.concatenate(list(values)) if values else np.empty(0)
+    return float(stats.trim_mean(every, 0.25)) if len(every) else float("nan")
+
+
+def stratified_interval(
+    values: Sequence[Numbers], level: float = 0.95, seed: int = 0, resamples: int = 2000
+) -> tuple[float, float]:
+    """Bootstrap interval of the interquartile mean; runs are drawn again within each scenario."""
+    if not values or max(map(len, values)) < 2:
+        return float("nan"), float("nan")
+    generator = np.random.default_rng(seed)
+    drawn = np.concatenate([one[generator.integers(len(one), size=(resamples, len(one)))] for one in values], axis=1)
+    low, high = np.quantile(stats.trim_mean(drawn, 0.25, axis=1), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def average_ranks(scores: Numbers) -> Numbers:
+    """The mean rank of each column of ``scores`` (scenarios x methods); 1 is the largest score, ties share ranks."""
+    return np.asarray(stats.rankdata(-scores, axis=1).mean(axis=0), dtype=np.float64)
+
+
+def friedman_p_value(scores: Numbers) -> float:
+    """The p value of Friedman's test that the methods (columns) are alike; nan for fewer than 3 methods or 2 rows."""
+    if scores.shape[0] < 2 or scores.shape[1] < 3 or (np.ptp(scores, axis=1) == 0).all():
+        return float("nan")
+    return float(stats.friedmanchisquare(*scores.T).pvalue)
+
+
+def critical_difference(num_methods: int, num_scenarios: int, level: float = 0.95) -> float:
+    """Nemenyi's: average ranks that differ by more are told apart at this level."""
+    quantile = stats.studentized_range.ppf(level, num_methods, math.inf) / math.sqrt(2)
+    return float(quantile * math.sqrt(num_methods * (num_methods + 1) / (6 * num_scenarios)))
+
+
+def seeds_needed(difference: float, spread: float, power: float = 0.8, level: float = 0.95) -> int | None:
+    """The fewest pairs with which a two-sided paired t test finds ``difference`` with this ``power``.
+
+    ``spread`` is the standard deviation of the paired differences. None where more than 100,000 would be needed.
+    """
+    if spread == 0:
+        return 2
+    effect = abs(difference) / spread
+    if effect == 0 or not math.isfinite(effect):
+        return None
+    low, high = 2, 2
+    while _power(high, effect, level) < power:
+        low, high = high + 1, 2 * high
+        if low > _MOST_SEEDS:
+            return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _power(middle, effect, level) >= power else (middle + 1, high)
+    return low
+
+
+def _power(count: int, effect: float, level: float) -> float:
+    limit = stats.t.ppf((1 + level) / 2, count - 1)
+    shift = effect * math.sqrt(count)
+    found = stats.nct.sf(limit, count - 1, shift) + stats.nct.cdf(-limit, count - 1, shift)
+    return float(found) if math.isfinite(found) else 1.0
 
 
 def spearman(first: Numbers, second: Numbers) -> float:

@@ -1,15 +1,16 @@
 """Tables 1 and 2 of the paper and their kin, from runs."""
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from fl_platform.config.targets import Target, parse_target
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper import tables as paper_tables
 from fl_platform.paper.scenarios import Scenario
-from fl_platform.reporting.layout import MISSING, NOT_REACHED, TIMES, Table, layout
+from fl_platform.reporting.layout import MISSING, NOT_REACHED, TIMES, Note, Table, layout
 from fl_platform.reporting.measures import (
     MEASURES,
     CellRuns,
@@ -20,10 +21,13 @@ from fl_platform.reporting.measures import (
     cell_values,
     per_run,
 )
+from fl_platform.reporting.statistics import t_interval
 from fl_platform.runs.frames import Runs
 from fl_platform.runs.status import RunStatus
 
 PAPER_SEEDS = 3
+Bold = Literal["best", "supported"]
+SUPPORTED = "Bold: better than every other of its group, by paired differences whose 95% t interval excludes zero."
 NAMED = 5
 """Runs that a note names; the archive has them all."""
 
@@ -35,8 +39,13 @@ def statistic_table(
     seeds: int = PAPER_SEEDS,
     ddof: int = 1,
     complete: bool = False,
+    bold: Bold = "best",
 ) -> Table:
-    """Mean and spread over seeds of one measure; Table 1 is ``top_accuracy``."""
+    """Mean and spread over seeds of one measure; Table 1 is ``top_accuracy``.
+
+    ``bold: supported`` prints the best of a group bold only if the 95% t interval of its paired differences to every
+    other method of the group is above zero.
+    """
     if value not in MEASURES:
         raise unknown_name("value", value, MEASURES)
     check_ddof(ddof)
@@ -48,7 +57,29 @@ def statistic_table(
         printed = numbers["mean"].map(lambda mean: float(f"{mean:.{measure.decimals}f}"))  # what prints alike ties
         numbers["score"] = printed if measure.is_better_larger else -printed
     notes = [f"± is the standard deviation over seeds (ddof={ddof}); n={seeds} seeds where no n is given."]
-    return layout(measure.label, numbers, notes + run_notes(runs, cells), complete=complete)
+    supported = None
+    if bold == "supported":
+        notes.append(SUPPORTED)
+        supported = supported_cells(numbers, measure)
+    return layout(measure.label, numbers, [*notes, *run_notes(runs, cells)], complete=complete, bold=supported)
+
+
+def supported_cells(numbers: pd.DataFrame, measure: Measure) -> set[tuple[str, Scenario]]:
+    """(algorithm, scenario) of the methods whose advantage over every other of their group the seeds support."""
+    sign = 1 if measure.is_better_larger else -1
+    rows = numbers.to_dict("records")
+    values = [{seed: value for seed, value in json.loads(row["by_seed"]).items() if value is not None} for row in rows]
+    found = set()
+    for row, own in zip(rows, values, strict=True):
+        lows = []
+        for other, theirs in zip(rows, values, strict=True):
+            is_rival = other["scenario"] == row["scenario"] and other["method"].contest == row["method"].contest
+            if is_rival and other["algorithm"] != row["algorithm"]:
+                shared = sorted(own.keys() & theirs.keys())
+                lows.append(t_interval(np.array([sign * (own[seed] - theirs[seed]) for seed in shared]))[0])
+        if lows and all(low > 0 for low in lows):
+            found.add((str(row["algorithm"]), row["scenario"]))
+    return found
 
 
 def check_ddof(ddof: int) -> None:
@@ -104,7 +135,7 @@ def target_table(
     title = _UNITS[unit]
     if any(goal.metric != "accuracy" for goal in targets.values()):
         title, notes[0] = title.replace("target accuracy ac", "target"), notes[0].replace("accuracy curve", "curve")
-    return layout(title, numbers, notes + run_notes(runs, cells), third, show_load=True, complete=complete)
+    return layout(title, numbers, [*notes, *run_notes(runs, cells)], third, show_load=True, complete=complete)
 
 
 _UNITS = {
@@ -160,17 +191,18 @@ def scenario_targets(runs: Runs, cells: list[CellRuns], target: float | str | No
     return found
 
 
-def run_notes(runs: Runs, cells: list[CellRuns]) -> list[str]:
+def run_notes(runs: Runs, cells: list[CellRuns]) -> "list[str | Note]":
     """What a reader must know about the runs: what is left out, what was selected, what was damaged."""
-    notes = []
+    notes: list[str | Note] = []
     for status in (RunStatus.CRASHED, RunStatus.INTERRUPTED, RunStatus.RUNNING):
         ids = sorted(runs.runs.loc[runs.runs["status"] == status, "run_id"])
         if ids:
             rest = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
-            notes.append(f"Not averaged: {len(ids)} {status} ({', '.join(ids[:NAMED])}{rest}).")
+            left_out = f"Not averaged: {len(ids)} {status}"
+            notes.append(Note(f"{left_out} ({', '.join(ids[:NAMED])}{rest}).", f"{left_out}."))
     tried = [cell.num_settings for cell in cells if cell.num_settings > 1]
     if tried:
         notes.append(
             f"Hyper-parameters were selected by mean top test accuracy, of up to {max(tried)} settings a cell."
         )
-    return notes + list(runs.warnings)
+    return notes + [Note(warning) for warning in runs.warnings]

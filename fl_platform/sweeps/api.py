@@ -129,6 +129,7 @@ def _launch(sweep: Sweep, ledger: Ledger, options: LaunchOptions) -> tuple[bool,
             limits = ["--retries", str(options.retries), *(["--cap", str(options.cap)] if options.cap else [])]
             arguments = [str(sweep.source), *overrides, *limits]
             extra = ExtraLaunchers((options.jobs or 1) - 1, arguments, sweep.directory)
+            launcher.partners = extra.names
         launcher.run()
         is_stopped = launcher.stopping
     finally:

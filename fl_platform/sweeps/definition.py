@@ -182,6 +182,8 @@ def _checked(path: Path, config: dict[Any, Any], overrides: list[str] | None) ->
         ("parameters", dict, "keys with values"),
         ("command", list, "a list of arguments that calls `fl_platform run`"),
     ):
+        if key == "command" and config.get(key) is None:
+            raise UserError(f"{path}: command is missing; add this line: command: {json.dumps(COMMAND)}")
         if not isinstance(config.get(key), kind):
             raise UserError(f"{path}: {key}={config.get(key)} is not allowed; it must be {wanted}")
     for key in all_keys(config):
@@ -218,8 +220,16 @@ def find_sweep(target: Path, overrides: list[str] | None = None) -> tuple[Sweep,
             f"{overrides[0]} cannot be given with the directory {target}: its arguments are those of its launch"
         )
     if not (target / OVERRIDES_COPY).is_file():
-        raise UserError(f"{target} is not a sweep directory: it has no {OVERRIDES_COPY}")
+        inside = [str(directory) for directory in sweep_directories(target)]
+        there = f"; it holds sweeps, give one of {', '.join(inside)}" if inside else ""
+        raise UserError(f"{target} is not a sweep directory: it has no {OVERRIDES_COPY}{there}")
     return read_sweep(target / YAML_COPY, saved_arguments(target / OVERRIDES_COPY)), target
+
+
+def sweep_directories(target: Path) -> list[Path]:
+    """The directories of sweeps in a directory or in its ``sweeps``, where a sweep's output.dir has them; sorted."""
+    found = [path.parent for pattern in ("*", "sweeps/*") for path in target.glob(f"{pattern}/{OVERRIDES_COPY}")]
+    return sorted(found)
 
 
 def saved_arguments(path: Path) -> list[str]:

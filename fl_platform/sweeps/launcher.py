@@ -40,6 +40,7 @@ class Running:
     pid: int = 0
     stop_as: TrialState | None = None  # the state it will have, once it was asked to stop
     rows: RowReader = field(default_factory=RowReader)
+    is_under_way: bool = True
 
     def read(self) -> bool:
         """Read the rounds it has on disk so far; returns whether there are new ones."""
@@ -73,6 +74,9 @@ class Launcher:
         self._plans: dict[int, Trial] = {}
         self._ended: dict[int, EngineTrial] = {}
         self._noticed: set[str] = set()
+        self.partners: tuple[str, ...] = ()
+        """Beginnings of the ledger's names of launchers that this one started; their trials are shown as its own."""
+        self._followed: dict[int, Running] = {}
         if isinstance(pool, InProcessPool):
             pool.meanwhile = self._look_when_due
 
@@ -87,6 +91,7 @@ class Launcher:
                     self.ledger.propose(grid(self.sweep)[: self.at_most])
                 while self._step():
                     pass
+                self._follow_partners()
         finally:
             self.pool.kill()
             for number, handler in earlier.items():
@@ -123,7 +128,27 @@ class Launcher:
         news = [running.read() for running in self.running.values()]
         if self.sweep.stops_early and any(news):
             self._stop_early()
-        self.display.update(self.status(), [(running.trial, running.rows.latest) for running in self.running.values()])
+        self._follow_partners()
+        shown = [running for running in [*self.running.values(), *self._followed.values()] if running.is_under_way]
+        self.display.update(self.status(), [(running.trial, running.rows.latest) for running in shown])
+
+    def _follow_partners(self) -> None:
+        """Show the starts, rounds and ends of trials that partners work on."""
+        for entry in self.ledger.entries() if self.partners else ():
+            if not (entry.launcher or "").startswith(self.partners) or not entry.run_id:
+                self._followed.pop(entry.number, None)  # another launcher has it now, or it never was a run
+                continue
+            running = self._followed.get(entry.number)
+            if running is None or running.attempt != entry.attempt:
+                running = self._followed[entry.number] = Running(self._trial(entry), entry.attempt)
+                self._say_start(running)
+            if entry.state is TrialState.STARTED:
+                running.read()
+            elif running.is_under_way:
+                running.is_under_way = False
+                running.rows = RowReader()  # ended ones are kept to be told once, without their rounds
+                self._plans.pop(entry.number, None)
+                self._say_end(running.trial, Outcome(entry.state, entry.summary, entry.data.get("message") or ""))
 
     def _others_at_work(self) -> bool:
         """Whether another launcher has a trial that this one would have to take over if that launcher died."""
@@ -144,14 +169,21 @@ class Launcher:
             self._record(running, stored)
             return True
         self.running[trial.number] = running
-        again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
-        self.display.say(f"trial {trial.number} starts as run {trial.spec.run_id}{again}: {trial.label}")
+        self._say_start(running)
         running.pid = self.pool.start(trial, environment(self.sweep, trial))
         if running.pid:
             self.ledger.record(
                 trial.number, TrialState.STARTED, run_id=trial.spec.run_id, attempt=entry.attempt, pid=running.pid
             )
         return True
+
+    def _say_start(self, running: Running) -> None:
+        trial, again = running.trial, f", attempt {running.attempt}" if running.attempt > 1 else ""
+        self.display.say(f"trial {trial.number} starts as run {trial.spec.run_id}{again}: {trial.label}")
+
+    def _say_end(self, trial: Trial, outcome: Outcome) -> None:
+        why = f": {outcome.message}" if outcome.message else ""
+        self.display.say(f"trial {trial.number} {outcome.state}{self._figure(outcome.summary)}{why}")
 
     def _say_once(self, message: str) -> None:
         if message and message not in self._noticed:
@@ -192,8 +224,7 @@ class Launcher:
         )
         if outcome.state.is_done and not self.sweep.stops_early:
             self._plans.pop(trial.number, None)  # the configurations of ten thousand trials would fill the memory
-        why = f": {outcome.message}" if outcome.message else ""
-        self.display.say(f"trial {trial.number} {outcome.state}{self._figure(outcome.summary)}{why}")
+        self._say_end(trial, outcome)
 
     def _figure(self, summary: dict[str, Any]) -> str:
         value = summary.get(self.sweep.metric or "")

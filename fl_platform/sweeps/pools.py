@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import traceback
@@ -192,6 +193,11 @@ class ExtraLaunchers:
             start_process(command, gpu_variables(number - 1, gpus), logs / f"launcher-{number}.log")
             for number in range(2, count + 2)
         ]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The beginnings of their names in the ledger."""
+        return tuple(f"{socket.gethostname()}-{process.pid}-" for process in self._processes)
 
     def end(self, *, stop: bool) -> None:
         """Wait for them; ``stop`` asks them first to stop."""

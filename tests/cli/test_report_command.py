@@ -103,6 +103,7 @@ def test_free_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--rows", "seed"], "--rows needs --source"),
         (["al"], "report al is not known; did you mean 'all'?"),
         (["../secret"], "report ../secret is not known"),
+        (["demo"], "report demo has no runs yet: there is no runs/demo; run `fl_platform demo` first"),
     ],
 )
 def test_bad_words_get_one_sentence(

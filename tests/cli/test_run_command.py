@@ -145,7 +145,7 @@ BAD = {
     "m > N": (["algorithm.name=gradma", "algorithm.memory_size=11"], "algorithm.memory_size=11 is not allowed"),
     "too many workers": (["num_workers=100000"], "num_workers=100000 is not possible"),
     "no such data set": (["data.name=minst"], "did you mean 'mnist'?"),
-    "missing data": (["data.name=mnist", "data.root=/nowhere"], "`python -m fl_platform data get mnist`"),
+    "missing data": (["data.name=mnist", "data.root=/nowhere"], "fl_platform data get mnist --root /nowhere`"),
     "no such model": (["model.name=lenet"], "did you mean 'lenet5'?"),
     "too many processes": (["trainer.devices=99999"], "trainer.devices=99999 starts as many processes"),
     "an accelerator without its package": (

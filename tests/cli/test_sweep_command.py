@@ -119,6 +119,13 @@ def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(capsys: 
     result = json.loads(Path("undisturbed", run_id, "result.json").read_text(encoding="utf-8"))
     assert entry.summary[metrics.FINGERPRINT] == result[metrics.FINGERPRINT]
 
+    (directory,) = Path("runs/sweeps").iterdir()
+    for several in ("runs", "runs/sweeps"):
+        assert main(["sweep", "status", several]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].startswith(f"{directory}: 1/1 done (1 finished)")
+    assert main(["sweep", "stop", "runs"]) == 2
+    assert f"it holds sweeps, give one of {directory}" in capsys.readouterr().err
+
 
 def test_hyperband_two_launchers_and_what_reaches_wandb(capsys: pytest.CaptureFixture[str]) -> None:
     """A hopeless rate is stopped early; two launchers share the trials; logs carry sweep id, group and tags."""
@@ -192,12 +199,14 @@ def test_run_reads_keys_as_agents_write_them() -> None:
         (["best", ".", "seed=1"], "seed=1 cannot be given with the directory"),
         (["run", "random.yaml"], "method=random never ends by itself"),
         (["run", "program.yaml"], "does not call `fl_platform run`"),
+        (["run", "silent.yaml"], 'command is missing; add this line: command: ["${env}", "${interpreter}", "-m"'),
     ],
 )
 def test_bad_input_is_one_sentence(overrides: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     write("small", {"seed": {"values": [0]}})
     write("random", {"local_lr": {"min": 0.1, "max": 0.2}}, method="random")
     write("program", {"seed": {"values": [0]}}, command=["python", "train.py", "${args}"])
+    write("silent", {"seed": {"values": [0]}}, command=None)
     assert main(["sweep", *overrides]) == 2
     error = capsys.readouterr().err
     assert said in error

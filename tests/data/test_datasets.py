@@ -164,20 +164,23 @@ def test_a_class_without_a_shape_is_refused_by_name(registry):
 def test_places_are_searched_in_order(empty_places, monkeypatch):
     given, environment = empty_places / "given", empty_places / "environment"
     monkeypatch.setenv("FL_DATA_ROOT", str(environment))
-    cache = locations.cache_directory() / "data"
-    assert datasets.find("mnist", given) is None
-    for place in (cache, environment, given):
+    for place in (locations.cache_directory() / "data", environment):
         (place / "MNIST" / "raw").mkdir(parents=True)
-        assert datasets.find("mnist", given) == place / "MNIST" / "raw"
-    assert datasets.find("mnist") == environment / "MNIST" / "raw"
+        assert datasets.find("mnist") == place / "MNIST" / "raw"
+    assert datasets.find("mnist", given) is None, "a data.root that is given is the only place"
+    (given / "MNIST" / "raw").mkdir(parents=True)
+    assert datasets.find("mnist", given) == given / "MNIST" / "raw"
 
 
 def test_missing_data_names_the_command_and_the_places(empty_places):
     with pytest.raises(UserError) as raised:
-        datasets.load("mnist", empty_places / "given")
+        datasets.load("mnist")
     assert "`python -m fl_platform data get mnist`" in str(raised.value)
-    assert str(empty_places / "given") in str(raised.value)
     assert str(locations.cache_directory() / "data") in str(raised.value)
+    with pytest.raises(UserError) as raised:
+        datasets.load("mnist", empty_places / "given")
+    assert f"(looked in {empty_places / 'given'})" in str(raised.value)
+    assert f"data get mnist --root {empty_places / 'given'}`" in str(raised.value)
 
 
 @pytest.mark.parametrize(

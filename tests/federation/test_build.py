@@ -34,7 +34,7 @@ def built(config):
         (["num_workers=5000"], "num_workers=5000 is not possible with 1437 training samples"),
         (
             ["data.name=mnist", "data.root=/nowhere"],
-            "data.name=mnist is not there .*get it with `python -m fl_platform data get mnist`",
+            "data.name=mnist is not there .*get it with `python -m fl_platform data get mnist --root /nowhere`",
         ),
         (["data.partition=shards", "data.shards_per_worker=500"], "data.shards_per_worker=500 with num_workers=100"),
         (["data.validation_fraction=1e-9"], "data.validation_fraction=1e-09 holds out 0 of 1437"),

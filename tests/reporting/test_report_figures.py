@@ -8,7 +8,7 @@ from PIL import Image
 
 from fl_platform.errors import UserError
 from fl_platform.paper.methods import GROUPINGS, METHODS
-from fl_platform.reporting import ablations, canvas, figures
+from fl_platform.reporting import ablations, canvas, figures, partition_figure, rank_figure
 from fl_platform.runs import frames as runs
 from fl_platform.runs import metrics
 from fl_platform.runs.record import RunRecord, merge
@@ -86,13 +86,49 @@ def test_ablations_show_the_means(ablation: runs.Runs) -> None:
     table = top.pivot_table(index="config.algorithm.memory_size", columns="config.algorithm.memory_decay", values="top")
     np.testing.assert_allclose(figure.axes[0].images[0].get_array(), table)
     (curves,) = figures.key_curves(runs.select(ablation, {"algorithm.memory_decay": 0.1}), "algorithm.memory_size").axes
-    assert [line.get_label() for line in curves.lines] == ["memory_size=0", "memory_size=10", "memory_size=100"]
+    assert [line.get_label() for line in curves.lines] == ["$m$ = 0", "$m$ = 10", "$m$ = 100"]
 
 
 def test_figures_never_average_different_settings(ablation: runs.Runs) -> None:
     for make in (ablations.bars, figures.key_curves):
         with pytest.raises(UserError, match=r"runs differ in algorithm\.memory_decay too"):
             make(ablation, "algorithm.memory_size")
+
+
+def test_cost_seeds_and_groups(everyone: runs.Runs) -> None:
+    figure = figures.cost_curves(everyone, "gradma")
+    over_bytes, over_seconds = figure.axes
+    np.testing.assert_allclose(over_bytes.lines[0].get_xdata(), np.arange(1, 11) * 1e6)
+    np.testing.assert_allclose(over_seconds.lines[0].get_xdata(), np.arange(1, 11) * 0.5)
+    assert over_bytes.get_xlabel() == "Communication (MB)"
+    (axis,) = figures.seed_curves(everyone, "gradma").axes
+    assert len(axis.lines) == 3 * (2 + 1), "two seeds and their mean"
+    assert not axis.collections
+    split = figures.accuracy_curves(everyone, split="groups")
+    assert [axis.get_title().rpartition(": ")[2] for axis in split.axes] == ["worker", "server", "both"]
+    assert "n = 2" in figures.accuracy_curves(everyone, "worker").legends[0].get_title().get_text()
+    single = load(*(make_log(name, rounds=10) for name in METHODS))
+    (axis,) = figures.accuracy_curves(single, "worker").axes
+    assert not axis.collections, "no band of one seed"
+
+
+def test_ranks_are_drawn(everyone: runs.Runs) -> None:
+    with pytest.raises(UserError, match="two methods and two scenarios"):
+        rank_figure.rank_diagram(everyone)
+    levels = {"fedavg": 0.7, "moon": 0.8, "gradma": 0.9}
+    logs = [make_log(name, 0, [level], omega=omega) for name, level in levels.items() for omega in (1.0, 0.1, 0.01)]
+    (axis,) = rank_figure.rank_diagram(load(*logs)).axes
+    assert {"GradMA (1.0)", "MOON (2.0)", "FedAvg (3.0)"} <= {text.get_text() for text in axis.texts}
+    assert rank_figure.groups_within([1.0, 2.0, 2.5, 6.0], 1.5) == [(0, 2)]
+    assert rank_figure.groups_within([1.0, 2.0, 3.0, 6.0], 1.5) == [(0, 1), (1, 2)]
+
+
+def test_partitions_are_those_of_the_runs() -> None:
+    logs = [make_log(data="digits", omega=omega, num_workers=30) for omega in (9.0, 0.1)]
+    figure = partition_figure.partition_bubbles(load(*logs))
+    assert [axis.get_title() for axis in figure.axes] == ["digits, ω=9.0, seed 0", "digits, ω=0.1, seed 0"]
+    skewed, mild = (len(axis.collections[0].get_offsets()) for axis in (figure.axes[1], figure.axes[0]))
+    assert skewed < mild, "with skew, workers have fewer classes"
 
 
 def test_qp_and_forgetting(everyone: runs.Runs) -> None:

@@ -1,5 +1,6 @@
 """Every format with hostile text: nothing escapes from its cell."""
 
+import dataclasses
 import html.parser
 import io
 import re
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_platform.errors import UserError
-from fl_platform.reporting import pivot, render, tables
+from fl_platform.reporting import latex, pivot, render, tables
 from fl_platform.reporting.layout import Cell, Row, Table
 from fl_platform.runs import frames as runs
 from fl_platform.runs.record import merge
@@ -63,45 +64,11 @@ def html_structure(text: str) -> list[tuple[str, tuple[str, ...]]]:
 
 def latex_is_well_formed(source: str) -> bool:
     """Balanced braces and maths, no command outside those the renderer itself writes, the same cells in every row."""
-    body = source[source.index(r"\begin{table}") :]
-    allowed = {
-        "begin",
-        "end",
-        "centering",
-        "caption",
-        "resizebox",
-        "ifdim",
-        "wd",
-        "sbox",
-        "usebox",
-        "tablebox",
-        "linewidth",
-        "else",
-        "fi",
-        "toprule",
-    }
-    allowed |= {
-        "midrule",
-        "bottomrule",
-        "multicolumn",
-        "textbf",
-        "par",
-        "smallskip",
-        "footnotesize",
-        "pm",
-        "omega",
-        "beta",
-    }
-    allowed |= {
-        "times",
-        "textbackslash",
-        "textasciitilde",
-        "textasciicircum",
-        "textless",
-        "textgreater",
-        "textbar",
-        "textquotedbl",
-    }
+    body = source[source.index(r"\begin{table") :]
+    allowed = {"begin", "end", "centering", "caption", "label", "small", "footnotesize", "scriptsize", "setlength"}
+    allowed |= {"tabcolsep", "toprule", "midrule", "cmidrule", "bottomrule", "multicolumn", "shortstack", "textbf"}
+    allowed |= {"pm", "omega", "beta", "times", "textbackslash", "textasciitilde", "textasciicircum", "textless"}
+    allowed |= {"textgreater", "textbar"}
     tokens = re.findall(r"\\(?:[a-zA-Z]+|.|\n)|[{}$&%#_^~]", body)
     depth = maths = 0
     for token in tokens:
@@ -119,9 +86,11 @@ def latex_is_well_formed(source: str) -> bool:
             return False
         if depth < 0:
             return False
-    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
-    columns = {len(re.findall(r"(?<!\\)&", re.sub(r"\\&", "", line))) for line in rows}
-    return depth == 0 and maths == 0 and len(columns) == 1
+    for part in body.split(r"\begin{table")[1:]:
+        rows = [line for line in part.splitlines() if line.endswith(r"\\") and not line.startswith(r"\multicolumn")]
+        if len({len(re.findall(r"(?<!\\)&", re.sub(r"\\&", "", line))) for line in rows}) != 1:
+            return False
+    return depth == 0 and maths == 0
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -180,10 +149,42 @@ def has_latex() -> bool:
 def test_latex_compiles_on_its_own(tmp_path: Path) -> None:
     rows = tuple(Row(text, (Cell(text, True), Cell("98.22±0.05"))) for text in HOSTILE)
     table = Table("Top ω", ((("MNIST, S=10", 2),), (("ω=1.0", 1), ("ω=0.1", 1))), (rows[:4], rows[4:]), tuple(HOSTILE))
-    (tmp_path / "t.tex").write_text(render.latex(table), encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "t.tex"]
+    wide = Table("W", ((("MNIST", 9), ("CIFAR", 9)), (("ω=1.0", 1),) * 18), ((Row("a", (Cell("98.22±0.05"),) * 18),),))
+    long = Table("L", ((("ours", 1),),), ((Row("one: a", (Cell("1"),)),) * 30, (Row("two: a", (Cell("1"),)),) * 30))
+    for name, one in (("t", table), ("wide", wide), ("long", long)):
+        (tmp_path / f"{name}.tex").write_text(render.latex(dataclasses.replace(one, name=name)), encoding="utf-8")
+    (tmp_path / "preview.tex").write_text(latex.preview(["t", "wide", "long"], []), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "preview.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=60)
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout.partition("(./wide.tex")[2], "tables of this kind fit on the page"
+
+
+def test_latex_is_for_a_paper() -> None:
+    """One float with label and caption, marks explained, no run named; cut between data sets where it is too wide."""
+    logs = [make_log(name, seed) for name in ("fedavg", "moon") for seed in range(3)]
+    loaded = runs.to_frames(merge([*logs, make_log("fedavg", 9, status="crashed", run_id="deadbeef1234")]))
+    source = render.latex(dataclasses.replace(tables.statistic_table(loaded), name="table_1"))
+    assert r"\documentclass" not in source
+    assert r"\label{tab:table-1}" in source
+    assert source.count(r"\begin{tabular}") == 1
+    assert "deadbeef1234" in render.markdown(tables.statistic_table(loaded))
+    assert "Not averaged: 1 crashed." in source
+    assert "deadbeef1234" not in source
+    assert "Bold: the best of its group" in source
+    cells = (Cell("98.22±0.05 (n=2)"),) * 14
+    head = (("MNIST, S=10", 5), ("CIFAR-10, S=10", 9))
+    wide = Table("T", (head, (("ω=1.0", 1),) * 14), ((Row("FedAvg", cells),),), name="t")
+    assert re.findall(r"\\label{(.*?)}", render.latex(wide)) == ["tab:t-mnist", "tab:t-2", "tab:t-3"]
+    narrower = Table("T", ((("MNIST, S=10", 5), ("CIFAR-10, S=10", 5)), (("ω=1.0", 1),) * 10), wide.blocks, name="t")
+    narrower = dataclasses.replace(narrower, blocks=((Row("FedAvg", cells[:10]),),))
+    assert re.findall(r"\\label{(.*?)}", render.latex(narrower)) == ["tab:t-mnist", "tab:t-cifar-10"]
+
+
+def test_only_one_is_not_the_best() -> None:
+    alone = tables.statistic_table(runs.to_frames(merge([make_log("fedavg"), make_log("gradma")])))
+    assert not [cell for block in alone.blocks for row in block for cell in row.cells if cell.is_bold]
+    assert not [note for note in alone.notes if "Bold" in str(note)]
 
 
 def test_formats_are_deterministic_and_named() -> None:

@@ -62,11 +62,17 @@ def test_sweep_and_agent_run_the_yaml_as_it_is(tmp_path: Path, monkeypatch: pyte
 
 # wandb leaves the file of a sweep's parameters open to the collector
 @pytest.mark.filterwarnings("ignore:Exception ignored in.*FileIO:pytest.PytestUnraisableExceptionWarning")
-def test_sync_keeps_what_groups_the_runs_of_an_offline_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_keeps_what_groups_the_runs_of_an_offline_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)  # the client writes its own log below the working directory
     algorithms: dict[str, Any] = {"algorithm.name": {"values": ["fedavg", "scaffold"]}}
     sweep = quick_sweep(tmp_path, algorithms, "tracking.mode=offline", name="offline")
     assert main(["sweep", "run", str(sweep.source), *sweep.overrides, "--in-process", "--jobs", "2"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    for number in (0, 1):  # whichever of the two launchers had them
+        assert len([line for line in said if line.startswith(f"trial {number} starts as run")]) == 1
+        assert len([line for line in said if line.startswith(f"trial {number} finished")]) == 1
     with WandbServer() as server:
         wandb(server, "sync", *map(str, (tmp_path / "runs/wandb").glob("offline-run-*")))
         assert server.unknown == []

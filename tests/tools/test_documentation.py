@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fl_platform.algorithms import base
 from fl_platform.config.options import walk
@@ -11,6 +12,7 @@ from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.schema import known_keys
 from fl_platform.errors import UserError
 from fl_platform.paper.methods import METHODS
+from fl_platform.reporting import report
 from tools import documentation
 from tools.documentation import main
 
@@ -148,3 +150,10 @@ def test_docs_is_a_command(capsys):
         main(["--help"])
     assert stopped.value.code == 0
     assert "--write" in capsys.readouterr().out
+
+
+def test_every_kind_of_a_report_has_an_example_that_is_valid() -> None:
+    for heading, makers in (("Tables", report.TABLES), ("Figures", report.FIGURES)):
+        for kind in makers:
+            entry = yaml.safe_load(documentation.example(heading, kind))
+            assert report.make_item(kind, entry, makers, {}).make is makers[kind]

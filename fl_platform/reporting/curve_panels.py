@@ -1,0 +1,158 @@
+"""Panels of curves over rounds, bytes or seconds: means over seeds with bands, or every seed as a thin line."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from fl_platform.errors import UserError
+from fl_platform.paper.methods import Style
+from fl_platform.reporting import canvas
+from fl_platform.reporting.curves import Curve, Seed, average
+from fl_platform.reporting.measures import by_round, is_share
+from fl_platform.reporting.ranges import Drawn, add_inset, fit_range, label_ends
+from fl_platform.runs import metrics
+from fl_platform.runs.frames import Runs
+
+LABELS = {
+    metrics.TEST_ACCURACY: "Test accuracy (%)",
+    metrics.FORGETTING: "Forgetting (points)",
+    metrics.TEST_LOSS: "Test loss",
+    metrics.TRAIN_LOSS: "Training loss",
+    metrics.UPDATE_NORM: "Norm of the update",
+    metrics.QP_WORKER_ACTIVE: "Active anchors, worker QP",
+    metrics.QP_SERVER_ACTIVE: "Active anchors, server QP",
+    metrics.QP_WORKER_RATIO: "Norm kept by the worker QP",
+    metrics.QP_SERVER_RATIO: "Norm kept by the server QP",
+}
+AXES = {"rounds": metrics.ROUND, "bytes": metrics.TOTAL_BYTES, "seconds": metrics.TOTAL_SECONDS}
+_BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel: its label as ``canvas.label`` made it, the runs it averages and how it is drawn."""
+
+    label: str
+    run_ids: tuple[str, ...]
+    style: Style
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a panel shows: a metric along an axis (rounds, bytes, seconds)."""
+
+    metric: str
+    axis: str = "rounds"
+
+    @property
+    def label(self) -> str:
+        """The name of the y axis."""
+        known = LABELS.get(self.metric)
+        return known or canvas.label(f"{self.metric} (%)" if is_share(self.metric) else self.metric)
+
+
+def curve_figure(
+    runs: Runs, panels: Mapping[str, Sequence[Line]], charts: Sequence[Chart], smooth: int, *, each_seed: bool = False
+) -> canvas.ShownFigure:
+    """A row of panels per title and chart, or one panel per title where there is one chart.
+
+    Raises UserError where no finished run has what the figure shows.
+    """
+    needed = {chart.metric for chart in charts} | {AXES[chart.axis] for chart in charts}
+    if not panels or not charts or not needed <= set(runs.rounds.columns):
+        shown = ", ".join(sorted({chart.metric for chart in charts})) or "qp/*"
+        raise UserError(f"no finished run has what this figure shows ({shown})")
+    places = [(title, chart) for title in panels for chart in charts]
+    tables = {key: by_round(runs, key) for key in needed - {metrics.ROUND}}
+    with canvas.drawing() as look:
+        columns = len(charts) if len(charts) > 1 else None
+        if columns and look.most_columns < columns:
+            columns = look.most_columns
+        figure, axes = canvas.panels(len(places), columns)
+        drawn = []
+        for axis, (title, chart) in zip(axes, places, strict=True):
+            alpha = min(0.15, 0.5 / len(panels[title]))  # many bands on each other must not hide the lines
+            lines = [_draw(axis, line, tables, chart, smooth, None if each_seed else alpha) for line in panels[title]]
+            drawn.append([line for line in lines if line is not None])
+            _finish(axis, chart, drawn[-1])
+            canvas.set_title(figure, axis, title)
+            axis.set_ylabel(canvas.axis_name(figure, chart.label))
+        canvas.share_labels(figure, axes)
+        height = figure.get_figheight() / figure.num_rows
+        note = seeds_note([one.curve for lines in drawn for one in lines], each_seed=each_seed)
+        if not each_seed and len(charts) == 1 and label_ends(axes, drawn, height):
+            figure.supxlabel(note, fontsize=look.small)
+        else:
+            canvas.legend(figure, axes, note)
+    return figure
+
+
+def seeds_note(curves: Sequence[Curve], *, each_seed: bool = False) -> str:
+    """How many seeds lines average, and whether there are bands."""
+    counts = [int(curve.n.max()) for curve in curves if len(curve.n)]
+    if not counts:
+        return ""
+    low, high = min(counts), max(counts)
+    count = f"n = {high}" if low == high else f"n = {low} to {high}"
+    if each_seed:
+        return f"Thin: each seed, thick: mean ({count})"
+    return f"Mean ± std over seeds, {count}" if high > 1 else "One seed"
+
+
+def _finish(axis: Axes, chart: Chart, drawn: Sequence[Drawn]) -> None:
+    """The range, ticks and name of the axes, and an inset where curves lie on each other."""
+    fit_range(axis, drawn, metric_is_rising=chart.metric == metrics.TEST_ACCURACY)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=chart.axis == "rounds"))
+    axis.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    axis.ticklabel_format(axis="y", useOffset=False)
+    ends = [float(one.curve.x[-1]) for one in drawn if len(one.curve.x)]
+    if chart.axis == "bytes":
+        unit, scale = next((pair for pair in _BYTES if max(ends, default=0) >= pair[1]), _BYTES[-1])
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value / scale:g}")
+        axis.set_xlabel(f"Communication ({unit})")
+    else:
+        axis.set_xlabel("Round" if chart.axis == "rounds" else "Seconds")
+    if ends:
+        starts = [float(one.curve.x[0]) for one in drawn if len(one.curve.x)]
+        axis.set_xlim(min(starts), max(max(ends), min(starts) + 1e-9) * 1.0)
+    add_inset(axis, drawn)
+
+
+def _draw(
+    axis: Axes, line: Line, tables: Mapping[str, pd.DataFrame], chart: Chart, smooth: int, band: float | None
+) -> Drawn | None:
+    """The mean over seeds with its ``band`` (opacity) where there are several; None: each seed below the mean."""
+    table = tables[chart.metric]
+    scale = 100 if is_share(chart.metric) else 1
+    rounds = table.index.to_numpy(dtype=float)
+    seeds = []
+    for run_id in (one for one in line.run_ids if one in table):
+        along = rounds if chart.axis == "rounds" else tables[AXES[chart.axis]][run_id].to_numpy(dtype=float)
+        seeds.append(Seed(rounds, table[run_id].to_numpy() * scale, along))
+    most = 100 if scale == 100 else np.inf
+    curve = average(seeds, smooth, most=most)
+    if not len(curve.x):
+        return None
+    style, wide = line.style, canvas.look().line_scale
+    if band is None:
+        for seed in seeds:
+            alone = average([seed], smooth, most=most)
+            axis.plot(alone.x, alone.mean, color=style.color, linewidth=0.5 * wide, alpha=0.6)
+    axis.plot(
+        curve.x,
+        curve.mean,
+        color=style.color,
+        linestyle=style.dashes,
+        marker=style.marker,
+        markevery=max(1, len(curve.x) // 8),
+        markersize=3.5 * wide,
+        linewidth=style.width * wide,
+        label=line.label,
+    )
+    if curve.has_band and band is not None:
+        axis.fill_between(curve.x, curve.low, curve.high, color=style.color, alpha=band, linewidth=0)
+    return Drawn(line.label, style.color, curve)

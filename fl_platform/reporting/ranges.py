@@ -1,0 +1,94 @@
+"""Where the curves of a panel are: the range of its axis, an inset where they lie close, labels at their ends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from fl_platform.reporting import canvas
+from fl_platform.reporting.curves import Curve
+
+_RISE = 0.1  # the part of a curve that may leave the axis at its lower end: the first rounds, which no figure is about
+_END = 0.2  # the part of the x axis that an inset shows
+_CLOSE = 0.2  # curves lie on each other where their ends take up less than this part of the axis
+_MANY = 5
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A curve of a panel with its label and colour."""
+
+    label: str
+    color: str
+    curve: Curve
+
+
+def fit_range(axis: Axes, drawn: Sequence[Drawn], metric_is_rising: bool) -> None:
+    """Set the y axis to where the curves are after their first rise; a flat panel gets a range around its value."""
+    parts = [one.curve.mean[one.curve.x >= _quantile(one.curve.x, _RISE if metric_is_rising else 0.0)] for one in drawn]
+    values = np.concatenate([part[np.isfinite(part)] for part in parts]) if parts else np.empty(0)
+    if not len(values):
+        return
+    low, high = float(values.min()), float(values.max())
+    if high - low <= 1e-9 * max(1.0, abs(high)):  # constant, such as forgetting that is zero throughout
+        pad = 0.05 * abs(high) if abs(high) > 1e-6 else 1.0
+        axis.set_ylim(low - pad, high + pad)
+        return
+    axis.set_ylim(low - 0.05 * (high - low), high + 0.06 * (high - low))
+
+
+def _quantile(x: "np.ndarray[tuple[int], np.dtype[np.float64]]", part: float) -> float:
+    return float(x[0] + part * (x[-1] - x[0])) if len(x) else 0.0
+
+
+def add_inset(axis: Axes, drawn: Sequence[Drawn]) -> Axes | None:
+    """An inset of the last rounds at the lower right, where many curves end close together and leave room for it."""
+    ends = [one for one in drawn if len(one.curve.x) > 10]
+    if len(ends) < _MANY:
+        return None
+    low, high = axis.get_ylim()
+    left, right = axis.get_xlim()
+    last = np.array([one.curve.mean[-1] for one in ends])
+    if not np.isfinite(last).all() or np.ptp(last) > _CLOSE * (high - low):
+        return None
+    box = (0.42, 0.12, 0.55, 0.45)  # in the panel: left, bottom, width, height
+    for one in ends:
+        x = (one.curve.x - left) / (right - left)
+        y = (one.curve.mean - low) / (high - low)
+        if ((x > box[0] - 0.12) & (y < box[1] + box[3] + 0.05)).any():
+            return None
+    inset = axis.inset_axes(box)
+    start = right - _END * (right - left)
+    for line in axis.lines:
+        inset.plot(line.get_xdata(), line.get_ydata(), color=line.get_color(), linestyle=line.get_linestyle(), lw=0.8)
+    shown = np.concatenate([one.curve.mean[one.curve.x >= start] for one in ends])
+    margin = 0.1 * np.ptp(shown) or 0.1
+    inset.set_xlim(start, max(one.curve.x[-1] for one in ends))
+    inset.set_ylim(shown.min() - margin, shown.max() + margin)
+    inset.tick_params(labelsize=canvas.look().small - 1.5, pad=1, length=2)
+    inset.locator_params(nbins=3)
+    axis.indicate_inset_zoom(inset, edgecolor="0.4", linewidth=0.5)
+    return inset
+
+
+def label_ends(axes: Sequence[Axes], drawn: Sequence[Sequence[Drawn]], height: float) -> bool:
+    """Write each line's label at its right end, if in every panel the ends lie far enough apart; says whether it did.
+
+    ``height`` is the height of a panel in inches.
+    """
+    look = canvas.look()
+    for axis, lines in zip(axes, drawn, strict=True):
+        low, high = axis.get_ylim()
+        if len(lines) > _MANY or any(not len(one.curve.x) for one in lines):
+            return False
+        ends = sorted(float(one.curve.mean[-1]) for one in lines)
+        needed = 1.1 * look.small / 72 / (0.75 * height) * (high - low)
+        if not all(low <= end <= high for end in ends) or (np.diff(ends) < needed).any():
+            return False
+    for axis, lines in zip(axes, drawn, strict=True):
+        for one in lines:
+            end = (float(one.curve.x[-1]), float(one.curve.mean[-1]))
+            text = axis.annotate(one.label, end, (3, 0), textcoords="offset points", va="center", annotation_clip=False)
+            text.set(color=one.color, fontsize=look.small)
+    return True
