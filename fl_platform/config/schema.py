@@ -126,6 +126,12 @@ class TrackingConfig:
         choices=("none", "best", "last"),
         identity=False,
     )
+    resources_every: float = option(
+        5.0,
+        "seconds between records of processor, memory and GPU use, which the dashboard shows; 0: none",
+        at_least=0,
+        identity=False,
+    )
     also: list[str] = option(
         [], "loggers beside W&B; each needs its package", choices=("csv", "tensorboard", "mlflow"), identity=False
     )

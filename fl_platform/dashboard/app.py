@@ -59,6 +59,17 @@ def make_app(store: Store) -> Starlette:
     views = Views(store)
     answers = (views.overview, views.select, views.lines, views.metrics, views.run, views.partition)
     queue = Queue()
+    answers = (
+        views.overview,
+        views.select,
+        views.lines,
+        views.metrics,
+        views.tables,
+        views.importance,
+        views.run,
+        views.partition,
+        views.resources,
+    )
     return Starlette(
         routes=[
             Route("/", _index, methods=["GET"]),

@@ -14,6 +14,7 @@ from fl_platform.dashboard.filters import parse, select
 from fl_platform.dashboard.importance import importances
 from fl_platform.dashboard.quantities import Catalogue
 from fl_platform.dashboard.store import State, Store
+from fl_platform.dashboard.usage import usage_charts
 from fl_platform.errors import UserError, unknown_name, visible
 from fl_platform.reporting import tables
 from fl_platform.reporting.lines import AXES, Chart, make_lines
@@ -30,7 +31,9 @@ from fl_platform.reporting.shown import (
     visible_once,
 )
 from fl_platform.runs import metrics
+from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.frames import to_frames
+from fl_platform.runs.resources import FILE
 
 MOST_POINTS = 2000
 MOST_COLUMNS = 60
@@ -163,6 +166,13 @@ class Views:
         if trial is not None:
             values |= {"trial": trial.number, "log": log_tail(trial.log)}
         return values
+
+    def resources(self, query: dict[str, str]) -> dict[str, Any]:
+        """What a run used of its machine over time, as charts; none for a run without a record of it."""
+        log = _one(self.store.state, query).log
+        source = Path(log.source)
+        attempt = RunDirectory(source.parent, source.name).newest_attempt() if source.is_dir() else None
+        return {"charts": usage_charts(attempt / FILE)} if attempt else {"charts": []}
 
     def partition(self, query: dict[str, str]) -> dict[str, Any]:
         """Samples by worker and class of a run's data, where the data set is on this machine."""

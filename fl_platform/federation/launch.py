@@ -32,9 +32,10 @@ from fl_platform.federation.export import export
 from fl_platform.federation.history import History
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
+from fl_platform.federation.resource_file import ResourceFile
 from fl_platform.federation.result import Result
 from fl_platform.federation.user_code import explain
-from fl_platform.runs import metrics
+from fl_platform.runs import metrics, resources
 from fl_platform.runs.directory import RunDirectory, check_writable, rounds_file
 from fl_platform.runs.liveness import at_work, cause_of
 from fl_platform.runs.status import RunStatus
@@ -123,6 +124,8 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
                 EngineNote(files, logger),
                 *([EarlierRounds(logger)] if logger else []),
             ]
+            if config.tracking.resources_every:
+                callbacks.append(ResourceFile(attempt / resources.FILE, config.tracking.resources_every))
             if logger is not None and with_default(config.tracking.media, config.tracking.mode == "online"):
                 callbacks.append(Media(logger))
             callbacks += [EarlierRoundsElsewhere(others)] if others else []

@@ -117,8 +117,8 @@ def _best_scores(numbers: pd.DataFrame) -> dict[tuple[str, Scenario], float]:
     """The best score of each group of methods in each scenario; none where there is only one to choose from."""
     numbers = numbers[[method.group != Group.REFERENCE for method in numbers["method"]]]
     contests = numbers["method"].map(lambda method: method.contest)
-    scores = numbers.groupby([contests, "scenario"], sort=False)["score"].agg(["max", "count"])
-    return {key: float(best) for key, best in scores.loc[scores["count"] > 1, "max"].items()}  # type: ignore[misc]
+    scores = numbers.groupby([contests, "scenario"], sort=False)["score"].agg(["max", "size"])
+    return {key: float(best) for key, best in scores.loc[scores["size"] > 1, "max"].dropna().items()}  # type: ignore[misc]
 
 
 def _is_best(row: dict[Any, Any], best: dict[tuple[str, Scenario], float]) -> bool:

@@ -3,7 +3,7 @@
     <output.dir>/<run id>/config.yaml      the resolved configuration
                           run.json         name, group, tags, sweep, host, start, commit and package versions
                           result.json      the summary, once the run has finished or diverged
-                          attempts/0001/   rounds.jsonl, process.json, checkpoints/
+                          attempts/0001/   rounds.jsonl, resources.jsonl, process.json, checkpoints/
 
 A finished configuration run again starts a new attempt; the old result stays until the new one is complete.
 """

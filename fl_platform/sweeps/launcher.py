@@ -40,7 +40,6 @@ class Running:
     pid: int = 0
     stop_as: TrialState | None = None  # the state it will have, once it was asked to stop
     rows: RowReader = field(default_factory=RowReader)
-    is_under_way: bool = True
 
     def read(self) -> bool:
         """Read the rounds it has on disk so far; returns whether there are new ones."""
@@ -77,6 +76,7 @@ class Launcher:
         self.partners: tuple[str, ...] = ()
         """Beginnings of the ledger's names of launchers that this one started; their trials are shown as its own."""
         self._followed: dict[int, Running] = {}
+        self._told: dict[int, int] = {}  # trials of partners whose end was shown, with the attempt
         if isinstance(pool, InProcessPool):
             pool.meanwhile = self._look_when_due
 
@@ -129,7 +129,7 @@ class Launcher:
         if self.sweep.stops_early and any(news):
             self._stop_early()
         self._follow_partners()
-        shown = [running for running in [*self.running.values(), *self._followed.values()] if running.is_under_way]
+        shown = [*self.running.values(), *self._followed.values()]
         self.display.update(self.status(), [(running.trial, running.rows.latest) for running in shown])
 
     def _follow_partners(self) -> None:
@@ -138,17 +138,19 @@ class Launcher:
             if not (entry.launcher or "").startswith(self.partners) or not entry.run_id:
                 self._followed.pop(entry.number, None)  # another launcher has it now, or it never was a run
                 continue
+            if self._told.get(entry.number) == entry.attempt:
+                continue
             running = self._followed.get(entry.number)
             if running is None or running.attempt != entry.attempt:
                 running = self._followed[entry.number] = Running(self._trial(entry), entry.attempt)
                 self._say_start(running)
             if entry.state is TrialState.STARTED:
                 running.read()
-            elif running.is_under_way:
-                running.is_under_way = False
-                running.rows = RowReader()  # ended ones are kept to be told once, without their rounds
-                self._plans.pop(entry.number, None)
-                self._say_end(running.trial, Outcome(entry.state, entry.summary, entry.data.get("message") or ""))
+                continue
+            self._say_end(running.trial, Outcome(entry.state, entry.summary, entry.data.get("message") or ""))
+            self._told[entry.number] = entry.attempt
+            del self._followed[entry.number]
+            self._plans.pop(entry.number, None)
 
     def _others_at_work(self) -> bool:
         """Whether another launcher has a trial that this one would have to take over if that launcher died."""

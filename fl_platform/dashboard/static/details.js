@@ -2,6 +2,7 @@
 import { bubbles } from "./bubbles.js";
 import { ask, button, empty, h } from "./dom.js";
 import { bytes, duration, nameOf, percent } from "./format.js";
+import { Chart } from "./chart.js";
 import { ChartGrid } from "./grid.js";
 import { algorithmMark, statusMark } from "./table.js";
 
@@ -12,9 +13,10 @@ export class Details {
   constructor(element, onClose) {
     Object.assign(this, { element, onClose });
     this.grid = new ChartGrid({ height: 240 });
-    this.fields = { head: h("header"), figures: h("div", { class: "figures" }), log: h("pre", { class: "log", tabindex: 0 }), partition: h("div"), config: h("div") };
-    const { head, figures, log, partition, config } = this.fields;
-    element.replaceChildren(head, figures, this.grid.element, h("h3", {}, "Log"), log, h("h3", {}, "Data partition"), partition, h("h3", {}, "Configuration"), config);
+    this.usage = new Map(); // charts of processor, memory and GPU by metric
+    this.fields = { head: h("header"), figures: h("div", { class: "figures" }), log: h("pre", { class: "log", tabindex: 0 }), partition: h("div"), config: h("div"), usage: h("div", { class: "grid" }) };
+    const { head, figures, log, partition, config, usage } = this.fields;
+    element.replaceChildren(head, figures, this.grid.element, h("h3", {}, "Use of the machine"), usage, h("h3", {}, "Log"), log, h("h3", {}, "Data partition"), partition, h("h3", {}, "Configuration"), config);
   }
 
   async show(id) {
@@ -44,8 +46,27 @@ export class Details {
       partition.replaceChildren(button("Show what each worker owns", () => this.deal(id, partition)));
       this.element.scrollTop = 0;
     }
+    this.showUsage(id, isNew);
     await this.grid.show(["test/accuracy", "train/loss"].map((metric) =>
       ({ key: `${id} ${metric}`, title: nameOf(metric), query: { metric, by: "run", axis: "rounds", ids: id } })));
+  }
+
+  // Charts stay while the run stays, so that a zoom survives an update.
+  async showUsage(id, isNew) {
+    const { charts } = await ask("resources", { id });
+    if (this.id !== id) return;
+    if (isNew || !charts.length) {
+      for (const chart of this.usage.values()) chart.destroy();
+      this.usage.clear();
+      this.fields.usage.replaceChildren(...(charts.length ? [] : [empty("No record: the run took less than tracking.resources_every seconds, or has no directory here.")]));
+    }
+    for (const { metric, title, lines } of charts) {
+      if (!this.usage.has(metric)) {
+        this.usage.set(metric, new Chart({ title, height: 160 }));
+        this.fields.usage.append(this.usage.get(metric).element);
+      }
+      this.usage.get(metric).show({ lines, left_out: 0 }, metric, "seconds");
+    }
   }
 
   async deal(id, place) {

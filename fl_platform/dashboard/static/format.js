@@ -8,6 +8,7 @@ export const METRIC_NAMES = {
   "qp/server_kkt_residual": "Server QP: KKT residual", "qp/worker_active_anchors": "Worker QP: active anchors",
   "qp/worker_norm_ratio": "Worker QP: kept share of the norm", "qp/worker_kkt_residual": "Worker QP: KKT residual",
   "qp/frozen_tensors": "QP: frozen tensors", "qp/fallbacks": "QP: fallbacks", "memory/slots_used": "Memory: slots used",
+  "system/cpu_percent": "Processor (%)", "system/memory_bytes": "Memory", "system/gpu_percent": "GPU (%)", "system/gpu_memory_bytes": "Memory of the GPU",
   "memory/hits": "Memory: hits", "memory/evictions": "Memory: evictions", "memory/mean_age": "Memory: mean age", "memory/max_age": "Memory: greatest age",
 };
 
