@@ -57,19 +57,8 @@ class SafetyHeaders:
 
 def make_app(store: Store) -> Starlette:
     views = Views(store)
-    answers = (views.overview, views.select, views.lines, views.metrics, views.run, views.partition)
+    answers = (views.overview, views.select, views.lines, views.metrics, views.run, views.partition, views.resources)
     queue = Queue()
-    answers = (
-        views.overview,
-        views.select,
-        views.lines,
-        views.metrics,
-        views.tables,
-        views.importance,
-        views.run,
-        views.partition,
-        views.resources,
-    )
     return Starlette(
         routes=[
             Route("/", _index, methods=["GET"]),
