@@ -53,7 +53,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["demo", "mnist"], "packaged"
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["demo", "mnist", "robust"], "packaged"
     spec(place, SPEC)
     spec(place, SPEC.replace("Everything", "My own"), "mnist")
     assert main(["report"]) == 0
