@@ -35,6 +35,7 @@ EXAMPLES = {
     "aggregate": "{kind: aggregate, name: over_scenarios, reference: fedavg}",
     "ranks": "{kind: ranks, name: ranks, value: final_accuracy}",
     "power": "{kind: power, name: seeds_needed, reference: fedavg, difference: 1.0}",
+    "overview": "{kind: overview, name: overview, values: [top_accuracy, forgetting], units: [rounds]}",
     "pivot": "{kind: pivot, name: rates, rows: [algorithm.name], columns: [local_lr], value: top_accuracy}",
     "cost table": "{kind: cost}",
     "curves": "{kind: curves, name: skew, grouping: worker, smooth: 10, where: {cohort_size: 10}, style: cvpr-page}",

@@ -9,7 +9,7 @@ from fl_platform.config.options import option
 @dataclass
 class DataConfig:
     name: str = option("digits", "data set; see `list datasets`")
-    root: str | None = option(None, "where data sets lie, only there; null: $FL_DATA_ROOT, then the user cache", identity=False)
+    root: str | None = option(None, "where data sets lie; null: $FL_DATA_ROOT, then the user cache", identity=False)
     partition: str | None = option(
         None, "how training data is dealt to workers; null: the data set's own; see `list partitions`"
     )
