@@ -21,6 +21,7 @@ from fl_platform.config.arguments import parse_run
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.paper.packaged import sweep_file
+from fl_platform.reporting.report import read_report
 from fl_platform.sweeps.check import check_sweep
 from tools import site
 
@@ -78,7 +79,7 @@ def check(command: list[str]) -> None:
     elif name == "report":
         options = report._parser().parse_args(args)
         if options.name is not None and not options.archive:
-            report.read_report(report._known_reports(), options.name)
+            read_report(report._known_reports(), options.name)
     elif name == "sweep" and args[0] in ("run", "status"):
         parser = Parser()
         sweep.run_options(parser)

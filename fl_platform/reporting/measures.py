@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fl_platform.config.options import enters_identity
+from fl_platform.config.options import default_of, enters_identity
 from fl_platform.config.partitions import partition_text
 from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys
 from fl_platform.config.targets import Target, plain_target
@@ -127,7 +127,7 @@ def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
     if ended.empty:
         return []
     _check_present(ended, ("algorithm.name", "seed", "data.name", "cohort_size"))
-    ended = ended.sort_values(["config.seed", "started"])
+    ended = with_defaults(ended.sort_values(["config.seed", "started"]))
     settings = ["\n".join(map(str, values)) for values in ended[_identity_columns(ended)].astype(object).to_numpy()]
     top: dict[Any, float] = per_run(runs)["top_accuracy"].to_dict()
     found: dict[tuple[str, Scenario], dict[str, dict[int, Any]]] = {}
@@ -147,6 +147,17 @@ def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
         seeds = {seed: row["run_id"] for seed, row in rows.items() if row["status"] == RunStatus.FINISHED}
         cells.append(CellRuns(methods[name], scenario, seeds, len(rows) - len(seeds), len(choices)))
     return sorted(cells, key=lambda cell: (cell.method.order, cell.scenario.order()))
+
+
+def with_defaults(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give runs from before an option existed its default, which they were made with, as their run ids do."""
+    filled = {}
+    for key, option in known_keys().items():
+        column, default = rows.get(f"config.{key}"), default_of(option)
+        if column is not None and default is not None and column.isna().any():
+            value = json.dumps(default) if isinstance(default, list | dict) else default
+            filled[f"config.{key}"] = [value if pd.isna(found) else found for found in column]
+    return rows.assign(**filled)
 
 
 def _check_present(rows: pd.DataFrame, names: tuple[str, ...]) -> None:

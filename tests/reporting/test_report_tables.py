@@ -249,3 +249,12 @@ def test_no_finished_run_is_said() -> None:
 )
 def test_bytes_text(count: float, text: str) -> None:
     assert tables.bytes_text(count) == text
+
+
+def test_runs_from_before_an_option_existed_stand_beside_those_with_its_default() -> None:
+    later = {"local_momentum": 0.0, "work__name": "fixed", "local_clip": None, "evaluation__metrics": []}
+    logs = [flat("fedavg", 0.5, 0), flat("fedavg", 0.5, 1, **later)]
+    [cell] = measures.cell_runs(frames(*logs))
+    assert set(cell.seeds) == {0, 1}
+    with pytest.raises(UserError, match=r"local_momentum is 0\.0 or 0\.9"):
+        measures.cell_runs(frames(*logs, flat("fedavg", 0.5, 2, **(later | {"local_momentum": 0.9}))))
