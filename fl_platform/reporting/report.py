@@ -220,7 +220,7 @@ def _check_type(place: str, value: Any, kind: Any) -> None:
         if value not in choices:
             raise unknown_name(place, str(value), choices)
         return
-    expected = (list,) if get_origin(kind) is list else choices or (kind,)
+    expected = (list,) if get_origin(kind) is list else tuple(get_origin(one) or one for one in choices or (kind,))
     expected = (*expected, int) if float in expected else expected
     if (isinstance(value, bool) and bool not in expected) or not isinstance(value, expected):
         names = " or ".join(sorted(one.__name__ for one in expected if one is not type(None)))

@@ -11,7 +11,12 @@ from fl_platform.reporting.figures import QP_METRICS
 from fl_platform.runs import archive
 from tests.synthetic_logs import make_log
 
-KEYS = {"key_curves": ["key=local_lr"], "bars": ["by=local_lr"], "heatmap": ["rows=local_lr", "columns=seed"]}
+KEYS = {
+    "key_curves": ["key=local_lr"],
+    "key_lines": ["key=local_lr"],
+    "bars": ["by=local_lr"],
+    "heatmap": ["rows=local_lr", "columns=seed"],
+}
 BEST = {"curves", "cost", "forgetting", "qp", "seeds", "rank"}
 
 
