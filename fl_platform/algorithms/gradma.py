@@ -33,7 +33,7 @@ from fl_platform.algorithms.memory import GradientMemory
 from fl_platform.algorithms.memory_rules import MemoryRules, default_memory_size
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.config.options import group, option
-from fl_platform.kernels.worker_projection import project_stack
+from fl_platform.kernels.worker_projection import compile_projection, project_stack
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.runs import metrics
 
@@ -101,6 +101,8 @@ class ProjectedWorker(Algorithm):
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
         self._segments = federation.layout.segments if self.qp.scope == "tensor" else None
+        if self.qp.solver == "exact":
+            compile_projection(federation.device, federation.dtype)
 
     def local_direction(self, step: LocalStep) -> Stack:
         anchors = self.anchors(step)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fl_platform.algorithms.policies import Slots, get_policy
 from fl_platform.errors import UserError
-from fl_platform.kernels.row_products import NARROW, row_products
+from fl_platform.kernels.row_products import NARROW, compile_products, row_products
 from fl_platform.qp import Projection, solve
 from fl_platform.qp.dual import EXACT_GRAM
 from fl_platform.qp.projection import Segments, check_segments
@@ -57,6 +57,7 @@ class GradientMemory:
         self.policy = get_policy(policy)
         self.segments = check_segments(segments, dimension)
         self.rows = torch.zeros(size, dimension, dtype=dtype, device=device)
+        compile_products(self.rows)
         self.gram = torch.zeros(len(self.segments), size, size, dtype=torch.float64)
         self.scale = torch.zeros(size, dtype=torch.float64)
         self.owner = np.full(size, -1, dtype=np.int64)

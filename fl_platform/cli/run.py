@@ -1,6 +1,8 @@
 """``run``: one federated run, fresh or resumed."""
 
+import os
 import shlex
+import sys
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -16,6 +18,11 @@ def main(arguments: list[str]) -> int:
     """Run the command with these arguments; returns its exit code."""
     args = parse_run(arguments)
     spec, checkpoint = (spec_of(args), None) if args.resume is None else resumed(args, args.resume)
+
+    if not is_other_rank():
+        print(f"run {spec.run_id}: {spec.title}, T={spec.config.num_rounds}", file=sys.stderr, flush=True)
+    if spec.config.tracking.mode != "disabled":
+        import wandb.apis.public  # noqa: F401  a run of W&B imports it: before torch that takes a fifth of the time
 
     from fl_platform.federation.api import newest_checkpoint, stored_result
     from fl_platform.federation.launch import is_first_rank, launch, say
@@ -47,6 +54,11 @@ def main(arguments: list[str]) -> int:
         write_atomically(args.json, json_text(result.summary, indent=1) + "\n")
     print(result.last_line(), flush=True)
     return result.exit_code
+
+
+def is_other_rank() -> bool:
+    """Whether this process was started by another one to share its run, as far as can be told without torch."""
+    return any(os.environ.get(name, "0") != "0" for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
 
 
 def resume_command(spec: RunSpec) -> str:

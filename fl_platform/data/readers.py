@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import importlib.util
 import math
 import pickle
 import zlib
@@ -178,11 +179,17 @@ def read_digits() -> Pair:
 
     Raises ``UserError`` if scikit-learn ships other digits.
     """
-    from sklearn.datasets import load_digits  # takes a second, and only this data set needs it
-
-    digits = load_digits()
-    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
-    labels = digits.target.astype(np.int64)
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise UserError("data.name=digits: scikit-learn, which ships the digits, is not installed")
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"  # importing it takes a second
+    try:
+        with gzip.open(file, "rt") as lines:
+            table = np.loadtxt(lines, delimiter=",")
+    except (OSError, ValueError) as error:
+        raise UserError(f"data.name=digits: {file} cannot be read: {error}; install scikit-learn 1.x") from None
+    images = np.rint(table[:, :64].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)[:, None]
+    labels = table[:, 64].astype(np.int64)
     if md5_of(images.tobytes() + labels.astype(np.uint8).tobytes()) != DIGITS_MD5:
         raise UserError("data.name=digits: this version of scikit-learn ships other digits; install scikit-learn 1.x")
     everything = Samples.from_arrays(images, labels)

@@ -6,15 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from fl_platform.federation.trained import Which, load_model
 from fl_platform.runs import metrics
-from fl_platform.runs.frames import to_frames
-from fl_platform.runs.reader import read_directory
 from fl_platform.runs.status import RunStatus
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fl_platform.models.classifier import Classifier
 
 
@@ -59,9 +57,14 @@ class Result:
         return RunStatus(self.summary[metrics.STATUS])
 
     @cached_property
-    def rounds(self) -> pd.DataFrame:
+    def rounds(self) -> "pd.DataFrame":
         """One row per round: ``round`` and every logged metric; NaN where a round has none, such as between
         evaluations."""
+        import pandas as pd
+
+        from fl_platform.runs.frames import to_frames
+        from fl_platform.runs.reader import read_directory
+
         if self.history:
             return pd.DataFrame(list(self.history))
         return to_frames([read_directory(self.directory)]).rounds.drop(columns="run_id")

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.kernels.compiled_projection import Array, compiled, vectorised
+from fl_platform.kernels.compiled_projection import Array
+from fl_platform.kernels.compiler import compiled, vectorised
 
 PIECE = 8192
 """Coordinates whose products are summed in float32, eight sums side by side, before they are added in float64."""

@@ -1,25 +1,21 @@
 """What ``worker_projection`` compiles: loops over plain arrays, by numba."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from fl_platform.kernels.compiler import compiled, vectorised
 from fl_platform.qp.dual import EARLY_EXIT
 from fl_platform.qp.enumeration import ANCHORS, EQUALLY_GOOD, SMALLEST_PIVOT
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Found = tuple[float, float, float, float, float, float]
 """Three multipliers, how many are not zero, residual, norm ratio."""
-
-compiled: Callable[..., Any] = njit(nogil=True, error_model="numpy")
-# Sums in any order, a product and its sum in one instruction; numbers that are not finite stay what they are.
-vectorised: Callable[..., Any] = njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 
 
 def project_on_host(columns: Sequence[Tensor], segments: Sequence[tuple[int, int]], margin: float) -> dict[str, Any]:

@@ -34,6 +34,14 @@ def row_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: 
     return matrix_products(rows, slots, vector, start, stop, rows.dtype)
 
 
+def compile_products(rows: Tensor) -> None:
+    """Compile ``row_products`` for a matrix like this one, so that the first round does not."""
+    if rows.dtype == torch.float32 and rows.device.type == "cpu" and rows.shape[1] > NARROW:
+        from fl_platform.kernels.compiler import ahead
+
+        ahead(lambda: row_products(rows[:1], torch.tensor([0]), rows[0], 0, NARROW + 1))
+
+
 def matrix_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: int, dtype: torch.dtype) -> Tensor:
     """``row_products`` by matrix products of type ``dtype``, summed over chunks in float64."""
     slots = slots.to(rows.device)

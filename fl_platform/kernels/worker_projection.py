@@ -9,6 +9,7 @@ GradMA, 181 ms for 250.
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from fl_platform import qp
@@ -22,3 +23,11 @@ def project_stack(columns: Sequence[Tensor], *, segments: Segments | None = None
     from fl_platform.kernels.compiled_projection import project_on_host  # numba takes a second to import
 
     return qp.Projection(**project_on_host(columns, check_stack(columns, segments), margin))
+
+
+def compile_projection(device: torch.device, dtype: torch.dtype) -> None:
+    """Compile ``project_stack`` for tensors of this kind, so that the first round does not."""
+    if device.type == "cpu":
+        from fl_platform.kernels.compiler import ahead
+
+        ahead(lambda: project_stack([torch.ones(1, 1, dtype=dtype)] * 2))
