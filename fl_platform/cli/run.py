@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     args = parse_run(arguments)
     spec, checkpoint = (spec_of(args), None) if args.resume is None else resumed(args, args.resume)
 
-    if not is_other_rank():
+    if sys.stderr.isatty() and not is_other_rank():
         print(f"run {spec.run_id}: {spec.title}, T={spec.config.num_rounds}", file=sys.stderr, flush=True)
     if spec.config.tracking.mode != "disabled":
         import wandb.apis.public  # noqa: F401  a run of W&B imports it: before torch that takes a fifth of the time

@@ -25,6 +25,10 @@ ACTIONS = {
 
 def main(args: list[str]) -> int:
     """Run the command with these arguments; returns its exit code."""
+    if args[:1] == ["serve-trials"]:  # how a launcher calls itself
+        from fl_platform.cli.trial_server import main as serve_trials
+
+        return serve_trials(args[1:])
     parser = Parser(
         prog="fl_platform sweep",
         description="Many runs from one W&B sweep YAML, which `wandb sweep` and `wandb agent` can run as well.",
@@ -82,6 +86,11 @@ def run_options(parser: argparse.ArgumentParser) -> None:
         "--in-process",
         action="store_true",
         help="trials inside the launcher's own process, or K such launchers: no start-up for each",
+    )
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="a fresh interpreter for every trial instead of a copy of one that has imported torch and Lightning",
     )
     parser.add_argument(
         "--engine",
@@ -171,6 +180,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         cap=args.cap,
         retries=args.retries,
         forget_wandb=forget_wandb if args.in_process else None,
+        fresh=args.fresh,
         engine=args.engine,
         address=args.address,
         cpus_per_trial=args.cpus_per_trial,

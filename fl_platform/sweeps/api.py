@@ -1,6 +1,7 @@
 """Carrying out a sweep: for the command ``sweep run`` and, as ``fl_platform.sweep``, from Python."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fl_platform.config.short_forms import assignment, keys_of
 from fl_platform.errors import UserError
 from fl_platform.sweeps.check import content_problems, schema_problems
+from fl_platform.sweeps.copies import CopyPool
 from fl_platform.sweeps.definition import Sweep, make_sweep, read_sweep
 from fl_platform.sweeps.display import make_display
 from fl_platform.sweeps.launcher import Launcher
@@ -25,14 +27,15 @@ class LaunchOptions:
     """How a sweep is carried out; ``forget_wandb`` is given for trials inside this process, and needed there.
 
     ``jobs`` trials at the same time, on each GPU where there are any; None: one per GPU, else one per core. ``cap`` is
-    the most trials, ``retries`` how often a failed one is tried again. ``engine`` is local or ray, and the rest
-    concerns ray.
+    the most trials, ``retries`` how often a failed one is tried again. ``fresh`` starts an interpreter for every trial
+    instead of copying one. ``engine`` is local or ray, and the rest concerns ray.
     """
 
     jobs: int | None = None
     cap: int | None = None
     retries: int = 1
     forget_wandb: Callable[[], None] | None = None
+    fresh: bool = False
     engine: str = "local"
     address: str | None = None
     cpus_per_trial: float = 1.0
@@ -118,7 +121,7 @@ def carry_out(sweep: Sweep, options: LaunchOptions) -> SweepResult:
 def _launch(sweep: Sweep, ledger: Ledger, options: LaunchOptions) -> tuple[bool, Status]:
     """Run the trials; returns whether the sweep was stopped, and its status."""
     overrides = list(sweep.overrides)
-    pool = _make_pool(options, ledger.launch(overrides))
+    pool = _make_pool(options, ledger.launch(overrides), sweep.directory / "logs")
     display = make_display()
     extra = None
     is_stopped = True
@@ -140,7 +143,7 @@ def _launch(sweep: Sweep, ledger: Ledger, options: LaunchOptions) -> tuple[bool,
     return is_stopped, launcher.status()
 
 
-def _make_pool(options: LaunchOptions, lock: int) -> Pool:
+def _make_pool(options: LaunchOptions, lock: int, logs: Path) -> Pool:
     """The pool that the options ask for; ``lock`` is the descriptor its processes inherit."""
     if options.forget_wandb:
         return InProcessPool(options.forget_wandb)
@@ -150,4 +153,6 @@ def _make_pool(options: LaunchOptions, lock: int) -> Pool:
         return RayPool(options.address, options.cpus_per_trial, options.gpus_per_trial, options.jobs)
     gpus = visible_gpus()
     size = (options.jobs or 1) * len(gpus) if gpus else options.jobs or cores()
-    return ProcessPool(size, gpus, lock)
+    if options.fresh or gpus or sys.platform != "linux":  # a GPU's driver does not survive being copied
+        return ProcessPool(size, gpus, lock)
+    return CopyPool(size, lock, logs)

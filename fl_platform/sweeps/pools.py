@@ -90,16 +90,11 @@ def start_process(
     preexec_fn: Callable[[], None] | None = None,
 ) -> "subprocess.Popen[bytes]":
     """A trial's process with a log of its own; a plain ``python`` in the command is this interpreter."""
-    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "ab") as output:
-        output.write(f"$ {shlex.join(command)}\n".encode())
-        output.flush()
+    with open(begin_log(log, command), "ab") as output:
         try:
             return subprocess.Popen(
                 command,
-                env={**own, "PATH": search, **variables},
+                env=environment_of(variables),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -109,6 +104,21 @@ def start_process(
             )
         except OSError as error:
             raise UserError(f"command={shlex.join(command)} cannot be started: {error}") from None
+
+
+def begin_log(log: Path, command: list[str]) -> Path:
+    """Write the command of a trial to its log; returns the log."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as output:
+        output.write(f"$ {shlex.join(command)}\n".encode())
+    return log
+
+
+def environment_of(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a trial's process: this one's, with ``variables``, and a W&B service of its own."""
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    return {**own, "PATH": search, **variables}
 
 
 class InProcessPool:
