@@ -88,9 +88,9 @@ def run_options(parser: argparse.ArgumentParser) -> None:
         help="trials inside the launcher's own process, or K such launchers: no start-up for each",
     )
     parser.add_argument(
-        "--fresh",
+        "--warm",
         action="store_true",
-        help="a fresh interpreter for every trial instead of a copy of one that has imported torch and Lightning",
+        help="trials as copies of one process that has imported torch and Lightning (Linux, without GPUs)",
     )
     parser.add_argument(
         "--engine",
@@ -180,7 +180,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         cap=args.cap,
         retries=args.retries,
         forget_wandb=forget_wandb if args.in_process else None,
-        fresh=args.fresh,
+        warm=args.warm,
         engine=args.engine,
         address=args.address,
         cpus_per_trial=args.cpus_per_trial,

@@ -1,4 +1,4 @@
-"""Trials as copies of one process that has imported torch and Lightning already: the default of ``sweep run``.
+"""Trials as copies of one process that has imported torch and Lightning already: ``sweep run --warm``.
 
 Each trial is still a process of its own: its end, of whatever kind, touches no other. Commands that are not this
 interpreter's ``fl_platform run``, and trials with another number of threads than the first, start afresh.
@@ -168,5 +168,5 @@ class Server:
     def _gone(self) -> UserError:
         return UserError(
             f"the process that starts the trials has ended (log: {self._log}); the same command goes on, "
-            "and --fresh starts every trial by itself"
+            "and without --warm every trial starts by itself"
         )
