@@ -29,6 +29,8 @@ def results(folder: Path, ranks: int) -> dict[str, Finished]:
     done["stacked"] = train(
         make_config("algorithm.name=scaffold", *WORDS, "engine=stacked", "cohort_chunk=2"), ranks=ranks
     )
+    done["compressed"] = train(make_config("algorithm.name=scaffold", *WORDS, "compression.name=topk"), ranks=ranks)
+    done["quantised"] = train(make_config(*WORDS, "compression.name=quantise", "compression.bits=4"), ranks=ranks)
     done["one worker"] = train(make_config("algorithm.name=moon", *WORDS, "cohort_size=1"), ranks=ranks)
     return done
 
