@@ -14,7 +14,7 @@ UNITS = {"rounds": "Rounds to target", "bytes": "Bytes to target", "seconds": "S
 def overview_table(
     runs: Runs,
     values: list[str],
-    units: list[str] | None = None,
+    units: list[str],
     target: float | str | None = None,
     select: Selection = "only",
     seeds: int = PAPER_SEEDS,
@@ -22,7 +22,7 @@ def overview_table(
 ) -> Table:
     """Several measures side by side, and what it took to reach a target; the runs must be of one scenario."""
     parts = {name: statistic_table(runs, value=name, select=select, seeds=seeds, ddof=ddof) for name in values}
-    for unit in units or []:
+    for unit in units:
         parts[f"{unit}_to_target"] = target_table(runs, unit=unit, select=select, seeds=seeds, target=target)
     tables = list(parts.values())
     if not tables or not all(table.header and sum(span for _, span in table.header[0]) == 1 for table in tables):
@@ -32,7 +32,7 @@ def overview_table(
         tuple(joined(rows) for rows in zip(*group, strict=True))
         for group in zip(*(table.blocks for table in tables), strict=True)
     )
-    header = tuple((text, 1) for text in (*(MEASURES[v].label for v in values), *(UNITS[unit] for unit in units or [])))
+    header = tuple((text, 1) for text in (*(MEASURES[v].label for v in values), *(UNITS[unit] for unit in units)))
     notes = dict.fromkeys(note for table in tables for note in table.notes)
     numbers = pd.concat([table.numbers.assign(measure=name) for name, table in parts.items()], ignore_index=True)
     title = f"Overview{f', target {goals.pop()}' if len(goals) == 1 else ''}"

@@ -15,7 +15,7 @@ from fl_platform.runs.frames import load, select
 REPORTS = Path(__file__).resolve().parents[2] / "reports"
 
 
-@pytest.mark.parametrize("name", ["robust"])
+@pytest.mark.parametrize("name", ["robust", "benchmark"])
 def test_a_report_is_rebuilt_byte_for_byte(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committed = {
         path.name: path.read_bytes() for kind in ("*.csv", "README.md") for path in (REPORTS / name).glob(kind)
@@ -59,4 +59,4 @@ def test_an_overview_has_the_cells_of_its_tables() -> None:
         cells = [[row.cells[place] for row in block] for block in found.blocks]
         assert cells == [[row.cells[0] for row in block] for block in table.blocks]
     with pytest.raises(UserError, match="an overview needs runs of one scenario"):
-        overview_table(select(runs, sound), ["final_accuracy"])
+        overview_table(select(runs, sound), ["final_accuracy"], [])
