@@ -22,18 +22,8 @@ from fl_platform.runs import metrics
 from fl_platform.runs.wandb_logs import read
 from fl_platform.sweeps.definition import find_sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
+from tools.sweeps import COMMAND
 
-COMMAND = [
-    "${env}",
-    "${interpreter}",
-    "-m",
-    "fl_platform",
-    "run",
-    "--skip-finished",
-    "--continue",
-    "tracking.mode=online",
-    "${args_no_hyphens}",
-]
 SMALL = {"num_workers": 10, "cohort_size": 2, "local_steps": 1}
 ACCURACY = {"name": metrics.TEST_ACCURACY, "goal": "maximize"}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+import tools.sweeps
 from fl_platform.cli.sweep import forget_wandb
 from fl_platform.sweeps.definition import Sweep, read_sweep
 from fl_platform.sweeps.display import Display
@@ -13,16 +14,7 @@ from fl_platform.sweeps.ledger import Entry, Ledger
 from fl_platform.sweeps.pools import InProcessPool
 from fl_platform.sweeps.status import Status
 
-COMMAND = [
-    "${env}",
-    "${interpreter}",
-    "-m",
-    "fl_platform",
-    "run",
-    "--skip-finished",
-    "--continue",
-    "${args_no_hyphens}",
-]
+COMMAND = [part for part in tools.sweeps.COMMAND if not part.startswith("tracking.")]
 SMALL = ["num_workers=10", "cohort_size=2", "local_steps=1", "num_rounds=2"]
 QUICK = ["tracking.mode=disabled", *SMALL]
 
