@@ -11,12 +11,13 @@ from typing import Any
 from fl_platform.config.arguments import RunArguments
 from fl_platform.config.compose import check_cohort, compose
 from fl_platform.config.descriptions import Description
+from fl_platform.config.groups import CompressionConfig
 from fl_platform.config.options import counts, default_of
 from fl_platform.config.partitions import partition_text, with_partition
 from fl_platform.config.plugins import import_plugins
 from fl_platform.config.presets import preset_values
 from fl_platform.config.registry import ALGORITHMS, DATASETS, check_model_name
-from fl_platform.config.schema import CompressionConfig, Config, flatten, known_keys, shown, to_dict
+from fl_platform.config.schema import Config, flatten, known_keys, shown, to_dict
 from fl_platform.config.typed import typed
 from fl_platform.errors import UserError, did_you_mean
 

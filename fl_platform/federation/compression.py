@@ -26,7 +26,8 @@ import torch
 
 from fl_platform import noise
 from fl_platform.algorithms.base import Algorithm, Start
-from fl_platform.config.schema import CompressionConfig, Config
+from fl_platform.config.groups import CompressionConfig
+from fl_platform.config.schema import Config
 from fl_platform.engines.transfer import to_device
 from fl_platform.engines.work import LocalResult
 from fl_platform.models.flat import Stack, Vector

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fl_platform.config.schema import AvailabilityConfig
+from fl_platform.config.groups import AvailabilityConfig
 from fl_platform.seeding import generator
 
 

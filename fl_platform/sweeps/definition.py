@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from fl_platform.config.compose import parse_argument, read_yaml
-from fl_platform.config.schema import OutputConfig
+from fl_platform.config.groups import OutputConfig
 from fl_platform.errors import UserError
 from fl_platform.paper.packaged import chosen_file, sweep_file
 from fl_platform.runs.writing import write_atomically, writing

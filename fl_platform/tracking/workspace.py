@@ -150,7 +150,7 @@ def save_definition(plan: Plan, directory: Path) -> list[Path]:
 def publish(plan: Plan) -> list[str]:
     """Create both on the server; returns their addresses.
 
-    Raises UserError where the server refuses, does not have an operation, or leaves out of an answer what the client
+    Raises UserError where the server refuses, does not have an operation, or leaves out of an answer what W&B
     needs, as servers of other versions do.
     """
     try:
@@ -159,7 +159,7 @@ def publish(plan: Plan) -> list[str]:
     except (wandb.errors.Error, WandbApiFailedError, requests.RequestException, ValueError) as error:
         reason = " ".join(str(error).split())
     except (KeyError, TypeError, AttributeError) as error:
-        reason = f"the server's answer is not what this client expects ({type(error).__name__}: {error})"
+        reason = f"the server's answer is not what this version of wandb expects ({type(error).__name__}: {error})"
     else:
         return [workspace.url, report.url]
     raise UserError(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fl_platform.algorithms import base
-from fl_platform.config.schema import CompressionConfig
+from fl_platform.config.groups import CompressionConfig
 from fl_platform.errors import UserError
 from fl_platform.federation.compression import encoded_bytes, largest_entries, quantised, travelling
 from fl_platform.runs import metrics

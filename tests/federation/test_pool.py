@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fl_platform.config.schema import AvailabilityConfig
+from fl_platform.config.groups import AvailabilityConfig
 from fl_platform.federation.pool import WorkerPool
 
 
