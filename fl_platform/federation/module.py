@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,48 +30,25 @@ from fl_platform.data.sets.base import Dataset
 from fl_platform.data.streams import BatchStreams
 from fl_platform.data.worker_tests import split_worker_tests
 from fl_platform.engines.choice import Choice
-from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.evaluation import Scores, evaluate
-from fl_platform.engines.graphed import objective_of
 from fl_platform.engines.ranks import Ranks
-from fl_platform.engines.training import LocalSGD, LocalTraining
 from fl_platform.errors import UserError
+from fl_platform.federation.algorithm_state import federation_of, restore_algorithm
 from fl_platform.federation.compression import error_memory
 from fl_platform.federation.engine_choice import engine_of, engine_to_go_on_with
 from fl_platform.federation.history import History
 from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
+from fl_platform.federation.schedules import are_workers_evaluated, is_evaluated
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
+from fl_platform.federation.training_pool import training_pool
 from fl_platform.federation.worker_evaluation import FineTuning, WorkerEvaluation, mean_over_workers, with_tests
 from fl_platform.models.classifier import as_inputs
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import PRECISIONS, Network, refuse_tf32
 from fl_platform.runs import formats, metrics
 from fl_platform.tracking.loggers import log_row
-
-
-def federation_of(
-    config: Config, network: Network, ranks: Ranks, device: torch.device, dtype: torch.dtype
-) -> Federation:
-    """Return what an algorithm may know of the experiment."""
-    return Federation(
-        ranks=ranks,
-        layout=network.parameters,
-        num_workers=config.population,
-        cohort_size=config.cohort_size,
-        num_blocks=len(network.blocks),
-        norms=network.norms,
-        seed=config.seed,
-        device=device,
-        dtype=dtype,
-    )
-
-
-def restore_algorithm(algorithm: Algorithm, federation: Federation, checkpoint: dict[str, Any]) -> None:
-    """Give an algorithm the state it has in a checkpoint, in which Lightning leaves out one without any."""
-    algorithm.start(federation)
-    algorithm.load_state_dict(checkpoint["callbacks"].get(algorithm.state_key, {}))
 
 
 class FederatedModule(L.LightningModule):
@@ -164,8 +142,13 @@ class FederatedModule(L.LightningModule):
         is_loop = engine == "loop" and initial.params.device.type == "cpu"
         # Where workers are trained one by one, threads train some side by side and kernels have one each.
         torch.set_num_threads(1 if is_loop else self.config.threads)
-        num_threads = self.config.threads if is_loop else 1
-        self.threads = self._training_pool(engine, num_threads, self.algorithm, self.config.seed)
+        make_pool = partial(
+            training_pool,
+            *(self.config, self.network, self.train_samples, self.streams, self.ranks),
+            engine=engine,
+            num_threads=self.config.threads if is_loop else 1,
+        )
+        self.threads = make_pool(algorithm=self.algorithm, seed=self.config.seed)
         self.server = Server(
             config=self.config,
             algorithm=self.algorithm,
@@ -184,8 +167,7 @@ class FederatedModule(L.LightningModule):
         if self.config.evaluation.workers:
             tuning = self.threads  # not used
             if self.config.evaluation.finetune_steps:
-                seed = seeding.key(self.config.seed, "finetune")
-                tuning = self._training_pool(engine, num_threads, FineTuning(), seed)
+                tuning = make_pool(algorithm=FineTuning(), seed=seeding.key(self.config.seed, "finetune"))
             self.worker_evaluation = WorkerEvaluation(
                 server=self.server,
                 network=self.network,
@@ -195,26 +177,6 @@ class FederatedModule(L.LightningModule):
                 fine_tuning=tuning,
                 is_stacked=engine == "stacked",
             )
-
-    def _training_pool(self, engine: str, num_threads: int, algorithm: Algorithm, seed: int) -> TrainingPool:
-        """Local training by an algorithm; networks are copied for further threads."""
-        networks = [self.network, *(self.network.copy() for _ in range(num_threads - 1))]
-        objective = objective_of(engine, self.config.graphs, self.train_samples.device, algorithm, self.ranks)
-        sgd = LocalSGD(self.config.local_momentum, self.config.local_weight_decay, self.config.local_clip)
-        return TrainingPool(
-            [
-                LocalTraining(
-                    objective,
-                    network.to(self.train_samples.device),
-                    algorithm,
-                    self.train_samples,
-                    self.streams,
-                    sgd=sgd,
-                    seed=seed,
-                )
-                for network in networks
-            ]
-        )
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         return []  # the server rule is the algorithm's
@@ -268,9 +230,9 @@ class FederatedModule(L.LightningModule):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         if self.trainer.sanity_checking or self.scoreboard.diverged_round is not None:
             return
-        if self.is_scheduled(self.round) or self.trainer.should_stop:
+        if is_evaluated(self.config, self.round) or self.trainer.should_stop:
             self._evaluate_server()
-        is_due = self.is_scheduled_on_workers(self.round) or self.trainer.should_stop
+        is_due = are_workers_evaluated(self.config, self.round) or self.trainer.should_stop
         if self.worker_evaluation is not None and is_due and self.scoreboard.diverged_round is None:
             found = self.worker_evaluation.figures(Model(self.scored_params, self.global_buffers), self.round)
             self.row |= found
@@ -303,16 +265,6 @@ class FederatedModule(L.LightningModule):
         values = {metrics.TEST_ACCURACY: scores.accuracy, metrics.TEST_LOSS: scores.loss}
         values |= {metrics.tested(name): value for name, value in scores.further.items()}
         self.log_dict(values, logger=logger, batch_size=1)
-
-    def is_scheduled(self, round: int) -> bool:
-        """The first round, every ``evaluation.every`` from it, and the last; a run that ends early has one more."""
-        every = self.config.evaluation.every or 1
-        return (round - 1) % every == 0 or round == self.config.num_rounds
-
-    def is_scheduled_on_workers(self, round: int) -> bool:
-        """The same for ``evaluation.workers_every``."""
-        every = self.config.evaluation.workers_every or self.config.evaluation.every or 1
-        return (round - 1) % every == 0 or round == self.config.num_rounds
 
     def evaluate(self, params: Tensor | None = None) -> Scores:
         """Scores of the model that counts, or of another, on the whole test set."""
@@ -391,8 +343,8 @@ class FederatedModule(L.LightningModule):
         if not self.history or self.scoreboard.diverged_round is not None:
             return
         last = self.history[-1]
-        early = [] if self.is_scheduled(last[metrics.ROUND]) else [metrics.EVALUATED]
-        early += [] if self.is_scheduled_on_workers(last[metrics.ROUND]) else [metrics.WORKERS]
+        early = [] if is_evaluated(self.config, last[metrics.ROUND]) else [metrics.EVALUATED]
+        early += [] if are_workers_evaluated(self.config, last[metrics.ROUND]) else [metrics.WORKERS]
         kept = {name: value for name, value in last.items() if not name.startswith(tuple(early))}
         if len(kept) < len(last):
             self.history.replace_last(kept)

@@ -30,9 +30,9 @@ from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import LocalSGD, LocalTraining
 from fl_platform.engines.work import LocalResult, LocalWork
 from fl_platform.errors import UserError
+from fl_platform.federation.algorithm_state import federation_of
 from fl_platform.federation.allocations import Allocations
 from fl_platform.federation.build import make_algorithm, make_network
-from fl_platform.federation.module import federation_of
 from fl_platform.federation.round import Model, outcome_widths
 from fl_platform.kernels.recycled import KEPT, Recycler
 from fl_platform.models.layers import Pass

@@ -1,4 +1,4 @@
-"""Learning rates that change from round to round."""
+"""What depends on the round: learning rates, and whether the model is evaluated."""
 
 import math
 
@@ -31,3 +31,17 @@ def factor(name: str, decay: float, every: int, floor: float, round: int, num_ro
     if name == "cosine":
         return floor + (1 - floor) * (1 + math.cos(math.pi * done / num_rounds)) / 2
     return 1.0
+
+
+def is_evaluated(config: Config, round: int) -> bool:
+    """The first round, every ``evaluation.every`` from it, and the last; a run that ends early has one more."""
+    return _is_due(config, round, config.evaluation.every or 1)
+
+
+def are_workers_evaluated(config: Config, round: int) -> bool:
+    """The same for ``evaluation.workers_every``."""
+    return _is_due(config, round, config.evaluation.workers_every or config.evaluation.every or 1)
+
+
+def _is_due(config: Config, round: int, every: int) -> bool:
+    return (round - 1) % every == 0 or round == config.num_rounds

@@ -15,9 +15,10 @@ from fl_platform.data import datasets
 from fl_platform.data.sets.base import Dataset
 from fl_platform.engines.ranks import Ranks
 from fl_platform.errors import UserError
+from fl_platform.federation.algorithm_state import federation_of, restore_algorithm
 from fl_platform.federation.build import build, make_algorithm, make_network
 from fl_platform.federation.checkpoints import config_in, foreign, load
-from fl_platform.federation.module import FederatedModule, federation_of, restore_algorithm
+from fl_platform.federation.module import FederatedModule
 from fl_platform.models.classifier import Classifier
 from fl_platform.models.network import Network
 from fl_platform.runs import metrics

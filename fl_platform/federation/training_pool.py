@@ -1,0 +1,34 @@
+"""The local training of a federation: one for each thread, with the network and engine of a run."""
+
+from fl_platform.algorithms.base import Algorithm
+from fl_platform.config.schema import Config
+from fl_platform.data.device_samples import DeviceSamples
+from fl_platform.data.streams import BatchStreams
+from fl_platform.engines.cohort import TrainingPool
+from fl_platform.engines.graphed import objective_of
+from fl_platform.engines.ranks import Ranks
+from fl_platform.engines.training import LocalSGD, LocalTraining
+from fl_platform.models.network import Network
+
+
+def training_pool(
+    config: Config,
+    network: Network,
+    samples: DeviceSamples,
+    streams: BatchStreams,
+    ranks: Ranks,
+    *,
+    engine: str,
+    num_threads: int,
+    algorithm: Algorithm,
+    seed: int,
+) -> TrainingPool:
+    """Return local training by an algorithm; the network is copied for further threads."""
+    networks = [network, *(network.copy() for _ in range(num_threads - 1))]
+    objective = objective_of(engine, config.graphs, samples.device, algorithm, ranks)
+    sgd = LocalSGD(config.local_momentum, config.local_weight_decay, config.local_clip)
+    trainings = [
+        LocalTraining(objective, one.to(samples.device), algorithm, samples, streams, sgd=sgd, seed=seed)
+        for one in networks
+    ]
+    return TrainingPool(trainings)
