@@ -127,9 +127,7 @@ class FederatedModule(L.LightningModule):
             keeps[RUNNING_STATISTICS] = Start.GLOBAL_BUFFERS
         self.states = WorkerStates(keeps, torch.device(self.config.state.device or device))
         first = (self.network.initial_params, self.network.initial_buffers)
-        initial = Model(
-            *(v.to(device, self.global_params.dtype) for v in first)
-        )  # Lightning moves the module after this
+        initial = Model(*(v.to(device, self.global_params.dtype) for v in first))  # Lightning moves the module later
         choice = engine_of(
             *(self.config, self.network, self.train_samples, self.streams, initial, self.ranks),
             shape=self.dataset.shape,
@@ -262,8 +260,8 @@ class FederatedModule(L.LightningModule):
 
     def _offer(self, scores: Scores, *, logger: bool = False) -> None:
         """Let callbacks monitor an evaluation, as EarlyStopping does."""
-        values = {metrics.TEST_ACCURACY: scores.accuracy, metrics.TEST_LOSS: scores.loss}
-        values |= {metrics.tested(name): value for name, value in scores.further.items()}
+        further = {metrics.tested(name): value for name, value in scores.further.items()}
+        values = {metrics.TEST_ACCURACY: scores.accuracy, metrics.TEST_LOSS: scores.loss, **further}
         self.log_dict(values, logger=logger, batch_size=1)
 
     def evaluate(self, params: Tensor | None = None) -> Scores:
