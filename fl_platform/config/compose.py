@@ -285,11 +285,6 @@ def check_combinations(config: Config) -> None:
             "batch_size=1 with model.norm=batch: BatchNorm needs at least 2 samples; "
             "use batch_size>=2 or model.norm=group | none"
         )
-    if config.evaluation.workers and config.data.worker_test_fraction == 0:
-        raise UserError(
-            "evaluation.workers=true with data.worker_test_fraction=0: workers have no test samples; "
-            "give the share of its data that each holds out, such as data.worker_test_fraction=0.2"
-        )
     if not isinstance(config.algorithm.get("name"), str):
         raise UserError(
             f"algorithm.name={config.algorithm.get('name')} is not a name; see `python -m fl_platform list algorithms`"

@@ -79,7 +79,9 @@ class EvaluationConfig:
         [], "figures of the test set beside accuracy and loss", choices=FURTHER_METRICS, identity="changed"
     )
     workers: bool = option(
-        False, "also score models on every worker's own test samples (data.worker_test_fraction)", identity="changed"
+        False,
+        "also score models on every worker's own test samples: data.worker_test_fraction, or its owner's",
+        identity="changed",
     )
     workers_every: int | None = option(
         None,

@@ -103,6 +103,7 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
     kind.check(resolved)
     check_model_name(str(resolved.model.name))
     check_faults(resolved)
+    check_worker_tests(resolved)
     check_sampling(resolved)
     named = identity(resolved)
     run_id = digest(named) if directory is None else directory.name
@@ -136,6 +137,15 @@ def check_sampling(config: Config) -> None:
         raise UserError(
             f"algorithm.memory_size={slots} is not allowed with cohort_sampling=poisson, whose cohorts may have all "
             f"workers; it must be 0 or >= num_workers={config.num_workers}"
+        )
+
+
+def check_worker_tests(config: Config) -> None:
+    """Raise UserError where workers are to be scored and have no test samples of their own."""
+    if config.evaluation.workers and not config.data.worker_test_fraction and config.data.partition != "natural":
+        raise UserError(
+            "evaluation.workers=true with data.worker_test_fraction=0: workers have no test samples; "
+            "give the share of its data that each holds out, such as data.worker_test_fraction=0.2"
         )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from fl_platform import seeding
 from fl_platform.data.partition import Indices, Partition
-from fl_platform.data.samples import hold_out
+from fl_platform.data.samples import Samples, hold_out
 
 LEAST = 2
 """Samples that a worker keeps for training (BatchNorm cannot train on one)."""
@@ -26,6 +26,19 @@ def split_worker_tests(
         kept.append(own[stays])
         held.append(own[leaves])
     return joined(kept), joined(held)
+
+
+def owner_tests(partition: Partition, train: Samples, test: Samples) -> Partition:
+    """Each worker's part of the test set: the samples of the owner whose training samples it has.
+
+    Without owners in both sets no worker has any.
+    """
+    if train.owners is None or test.owners is None:
+        return joined([np.empty(0, np.int64) for _ in range(partition.num_workers)])
+    owners = train.owners.numpy()[partition.indices[partition.offsets[:-1]]]  # a worker has the samples of one
+    order = np.argsort(test.owners.numpy(), kind="stable")
+    places = np.searchsorted(test.owners.numpy()[order], [owners, owners + 1])
+    return joined([order[first:last] for first, last in places.T])
 
 
 def joined(parts: list[Indices]) -> Partition:

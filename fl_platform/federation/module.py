@@ -28,7 +28,7 @@ from fl_platform.data.partition import Partition
 from fl_platform.data.samples import Samples
 from fl_platform.data.sets.base import Dataset
 from fl_platform.data.streams import BatchStreams
-from fl_platform.data.worker_tests import split_worker_tests
+from fl_platform.data.worker_tests import owner_tests, split_worker_tests
 from fl_platform.engines.choice import Choice
 from fl_platform.engines.evaluation import Scores, evaluate
 from fl_platform.engines.ranks import Ranks
@@ -71,11 +71,12 @@ class FederatedModule(L.LightningModule):
         self.automatic_optimization = False
         self.config, self.dataset, self.network = config, dataset, network
         self.placeholder = torch.nn.Parameter(torch.zeros(()))  # DDP refuses a module without parameters
-        self._sets = (train_set, test_set)
-        self.worker_tests: Partition | None = None
+        self._sets, self.worker_tests = (train_set, test_set), None
         if config.data.worker_test_fraction:
             labels, fraction = train_set.labels.numpy(), config.data.worker_test_fraction
             partition, self.worker_tests = split_worker_tests(partition, labels, fraction, config.seed)
+        elif config.evaluation.workers:
+            self.worker_tests = owner_tests(partition, train_set, test_set)
         self.members = self.streams = BatchStreams(partition, config.batch_size, config.seed)
         if get_algorithm(config.algorithm["name"]).pools_data:
             self.streams = BatchStreams(partition.pooled(), config.batch_size, config.seed)
@@ -163,15 +164,15 @@ class FederatedModule(L.LightningModule):
         )
         self.worker_evaluation: WorkerEvaluation | None = None
         if self.config.evaluation.workers:
-            tuning = self.threads  # not used
+            tuning = self.threads
             if self.config.evaluation.finetune_steps:
                 tuning = make_pool(algorithm=FineTuning(), seed=seeding.key(self.config.seed, "finetune"))
             self.worker_evaluation = WorkerEvaluation(
                 server=self.server,
                 network=self.network,
-                samples=self.train_samples,
+                samples=self.train_samples if self.config.data.worker_test_fraction else self.test_samples,
                 training=self.members.partition,
-                tests=with_tests(self.worker_tests, self.config.data.worker_test_fraction),
+                tests=with_tests(self.worker_tests, self.config),
                 fine_tuning=tuning,
                 is_stacked=engine == "stacked",
             )

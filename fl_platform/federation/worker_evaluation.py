@@ -9,6 +9,7 @@ import torch
 
 from fl_platform import seeding
 from fl_platform.algorithms.base import Algorithm, LocalStart, check_returned, has_default
+from fl_platform.config.schema import Config
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.partition import Partition
 from fl_platform.data.streams import BatchStreams
@@ -34,14 +35,20 @@ class FineTuning(Algorithm):
         return start.state["params"], start.state["buffers"]
 
 
-def with_tests(tests: Partition | None, fraction: float) -> Partition:
+def with_tests(tests: Partition | None, config: Config) -> Partition:
     """The tests of workers; UserError where no worker has any."""
-    if tests is None or not len(tests.indices):
+    fraction = config.data.worker_test_fraction
+    if tests is not None and len(tests.indices):
+        return tests
+    if fraction:
         raise UserError(
             f"data.worker_test_fraction={fraction:g} leaves no worker a test sample: a worker keeps two for training; "
             "take a larger share, fewer workers or a partition with less skew"
         )
-    return tests
+    raise UserError(
+        f"evaluation.workers=true: the test samples of data.name={config.data.name} do not say whose they are; "
+        "give the share of its data that each worker holds out, such as data.worker_test_fraction=0.2"
+    )
 
 
 def worker_models(server: Server, model: Model, workers: np.ndarray) -> tuple[Stack, Stack]:
@@ -70,7 +77,7 @@ class WorkerEvaluation:
 
     server: Server
     network: Network
-    samples: DeviceSamples  # the training data, of which the tests are a part
+    samples: DeviceSamples  # that hold the tests: the training data, or with natural owners the test set
     training: Partition
     tests: Partition
     fine_tuning: TrainingPool

@@ -8,8 +8,10 @@ import torch
 
 from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStart, Start, Updates, state
 from fl_platform.config.compose import compose
+from fl_platform.config.resolve import resolve
 from fl_platform.data.partition import Partition
-from fl_platform.data.worker_tests import split_worker_tests
+from fl_platform.data.samples import Samples
+from fl_platform.data.worker_tests import owner_tests, split_worker_tests
 from fl_platform.engines.worker_scores import WorkerScores, score_own_models, with_samples
 from fl_platform.errors import UserError
 from fl_platform.federation.round import Model
@@ -165,9 +167,22 @@ def test_fine_tuning_is_local_training_from_the_worker_s_model():
         assert tuned.loss[row] == pytest.approx(loss.item(), abs=1e-9)
 
 
+def test_workers_of_natural_owners_are_tested_on_their_owners_test_samples():
+    train_owners, test_owners = np.array([3, 0, 3, 1, 0, 1]), np.array([1, 0, 2, 1, 3])
+    train_set, test_set = (
+        Samples(torch.zeros(len(owners), 1), torch.zeros(len(owners), dtype=torch.int64), torch.from_numpy(owners))
+        for owners in (train_owners, test_owners)
+    )
+    partition = Partition(np.array([1, 4, 3, 5, 0, 2]), np.array([0, 2, 4, 6]))  # workers of owners 0, 1 and 3
+    tests = owner_tests(partition, train_set, test_set)
+    assert [tests.of(worker).tolist() for worker in range(3)] == [[1], [0, 3], [4]]
+    without = Samples(test_set.features, test_set.labels)
+    assert len(owner_tests(partition, train_set, without).indices) == 0
+
+
 def test_scores_without_tests_are_refused():
     with pytest.raises(UserError, match=r"evaluation.workers=true with data.worker_test_fraction=0: workers have no"):
-        compose(["evaluation.workers=true"])
+        resolve(compose(["evaluation.workers=true"]))
     with pytest.raises(UserError, match=r"data.worker_test_fraction=0.01 leaves no worker a test sample"):
         train(make_config("evaluation.workers=true", "data.worker_test_fraction=0.01"))
 
