@@ -125,7 +125,7 @@ def test_gradma_w_never_steps_away_from_the_global_model(scope):
     """R17: <g~, x_tau - x_t> >= 0, hence |x_I - x_t|^2 <= local_lr^2 sum |g~|^2, for each problem of the scope."""
     done = watch("gradma_w", f"algorithm.qp.scope={scope}", "local_lr=0.3", "local_steps=4")
     final = [seen.updates.delta for seen in done.algorithm.server_steps]
-    steps = done.algorithm.steps
+    steps = list(done.algorithm.steps)
     for start, stop in segments_of(done, scope):
         part = slice(start, stop)
         for step in steps:

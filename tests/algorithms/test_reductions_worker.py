@@ -99,7 +99,7 @@ def test_scaffold_control_is_the_mean_local_gradient_and_its_mean_the_servers():
         controls = done.table("control")
         last = {}
         for number, server in enumerate(done.algorithm.server_steps):
-            steps = done.algorithm.steps[3 * number : 3 * number + 3]
+            steps = list(done.algorithm.steps)[3 * number : 3 * number + 3]
             mean = torch.stack([step.gradient for step in steps]).mean(0)
             last |= {int(worker): mean[row] for row, worker in enumerate(server.updates.workers)}
         assert len(last) > 3

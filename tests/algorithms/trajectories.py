@@ -1,5 +1,6 @@
 """Federations of a tiny network or of quadratics, with the global model of every round and what workers sent."""
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +133,7 @@ def watching(kind: type[Algorithm], **fields: Any) -> Any:
             return direction
 
     algorithm = instantiate(Watching, fields)
-    algorithm.steps, algorithm.server_steps = [], []
+    algorithm.steps, algorithm.server_steps = deque(), []  # a list that grows in a worker hook is refused
     return algorithm
 
 

@@ -1,5 +1,6 @@
 """Tensors that an algorithm is given stay as they are: keeping them needs no copy."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -31,7 +32,9 @@ class Hoarder(FedAvg):
     sends = ("sent_params",)
 
     def __init__(self) -> None:
-        self.kept: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+        self.kept: deque[tuple[str, torch.Tensor, torch.Tensor]] = (
+            deque()
+        )  # a list that grows in a worker hook is refused
 
     @property
     def keeps(self) -> dict[str, Start]:

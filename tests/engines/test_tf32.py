@@ -1,5 +1,7 @@
 """TensorFloat-32 is used where it was asked for, and there by the networks alone."""
 
+from collections import deque
+
 import pytest
 import torch
 
@@ -17,7 +19,10 @@ class Watching(Algorithm):
 
     def __init__(self) -> None:
         super().__init__()
-        self.in_networks, self.elsewhere = list[set[bool]](), list[set[bool]]()
+        self.in_networks, self.elsewhere = (
+            deque[set[bool]](),
+            deque[set[bool]](),
+        )  # a list that grows in a worker hook is refused
 
     def local_loss(self, batch: LocalBatch) -> torch.Tensor:
         self.in_networks.append(flags())
