@@ -9,6 +9,8 @@ COPIED = {
     "sweeps": ["*.yaml"],
     "reports/demo": ["report.yaml"],
     "reports/mnist": ["report.yaml", "runs.parquet", "README.md", "variants.md"],
+    "reports/robust": ["report.yaml", "runs.parquet", "README.md"],
+    "reports/benchmark": ["report.yaml", "runs.parquet", "README.md"],
 }
 """Folder of the checkout -> which of its files go to ``fl_platform/paper/files``."""
 

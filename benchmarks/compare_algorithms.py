@@ -13,7 +13,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import matplotlib as mpl
 import pandas as pd
 
 from fl_platform.config.compose import compose
@@ -60,7 +59,7 @@ def seed_of(rows: pd.DataFrame) -> Seed:
 
 def draw(runs: pd.DataFrame, title: str, place: Path) -> None:
     """Three panels as the paper groups the methods, FedAvg in each; bands are one standard deviation over seeds."""
-    with mpl.rc_context(canvas.STYLE):
+    with canvas.drawing():
         figure, axes = canvas.panels(len(PANELS))
         figure.set_figheight(3.9)  # room for sixteen names in the legend
         for axis, (group, heading) in zip(axes, PANELS.items(), strict=True):

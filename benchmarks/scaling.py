@@ -5,8 +5,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib as mpl
-
 from benchmarks.clock import Ratio, in_turns
 from benchmarks.federation import Finished, run
 from benchmarks.machine import memory_bytes
@@ -114,7 +112,7 @@ def scaling(quick: bool) -> list[Entry]:
 def draw(curves: list[Curve], place: Path) -> None:
     """One panel a curve, both axes logarithmic, with a dashed line of slope 1."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context({**canvas.STYLE, "text.parse_math": True}):  # powers of ten
+    with canvas.drawing(**{"text.parse_math": True}):  # powers of ten
         figure, axes = canvas.panels(len(curves))
         for axis, curve in zip(axes, curves, strict=True):
             axis.loglog(curve.sizes, [1000 * s for s in curve.seconds], marker="o", label="measured")

@@ -81,6 +81,7 @@ class RandomCifar10(RandomImages, name="random_cifar10"):
     """50,000 and 10,000 random images of CIFAR-10's shape, for benchmarks."""
 
     shape = (3, 32, 32)
+    mean, std = (0.5,) * 3, (0.29,) * 3
     counts = (50_000, 10_000)
 
 
@@ -88,6 +89,7 @@ class RandomCifar10Small(RandomImages, name="random_cifar10_small"):
     """5,000 and 1,000 random images of CIFAR-10's shape, for benchmarks."""
 
     shape = (3, 32, 32)
+    mean, std = (0.5,) * 3, (0.29,) * 3
     counts = (5_000, 1_000)
 
 

@@ -78,7 +78,7 @@ def check(command: list[str]) -> None:
         resolve(compose(args))
     elif name == "report":
         options = report._parser().parse_args(args)
-        if options.name is not None and not options.archive:
+        if options.name not in (None, "power") and not options.archive:
             read_report(report._known_reports(), options.name)
     elif name == "sweep" and args[0] in ("run", "status"):
         parser = Parser()

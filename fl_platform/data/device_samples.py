@@ -22,7 +22,7 @@ class DeviceSamples:
 
     def __init__(self, samples: Samples, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
-        self.all_labels = samples.labels.to(device)
+        self.host_labels, self.all_labels = samples.labels, samples.labels.to(device)
         self._dataset, self._kind = dataset, dataset.features
         self._scale, self._shift = (values.to(device, dtype) for values in dataset.scale_and_shift())
         self._features = samples.features.to(device)

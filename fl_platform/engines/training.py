@@ -222,7 +222,7 @@ class LocalTraining:
     def class_counts(self, work: LocalWork, num_classes: int) -> Tensor:
         """(S, num_classes): the training samples of each class that the workers have."""
         if self._class_counts is None:
-            partition, labels = self.streams.partition, self.samples.all_labels.cpu().numpy()
+            partition, labels = self.streams.partition, self.samples.host_labels.numpy()
             owned = (labels[partition.of(worker)] for worker in range(partition.num_workers))
             counted = np.stack([np.bincount(mine, minlength=num_classes) for mine in owned])
             self._class_counts = torch.from_numpy(counted).to(work.global_params)

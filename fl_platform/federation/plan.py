@@ -288,7 +288,7 @@ def _blank(count: int, dataset: Dataset) -> Samples:
     """Samples without values, as they are stored."""
     dtypes = {"images": torch.uint8, "numbers": torch.float32, "tokens": torch.int64}
     features = torch.empty((count, *dataset.shape), dtype=dtypes[dataset.features], device=META)
-    return Samples(features, torch.empty(count, dtype=torch.int64, device=META))
+    return Samples(features, torch.zeros(count, dtype=torch.int64))  # classes are counted on the host
 
 
 def _evaluation(network: Network, params: Tensor, buffers: Tensor, images: Tensor, classes: int, device: str) -> int:

@@ -90,7 +90,14 @@ def test_tables_show_references_above_and_below_and_never_as_the_best():
     from fl_platform.paper.scenarios import Scenario
 
     place = Scenario("digits", "0.1", 10)
-    found = [("centralised", 0.99), ("local_only", 0.2), ("fedavg", 0.5), ("gradma", 0.6), ("median", 0.4), ("krum", 0.3)]
+    found = [
+        ("centralised", 0.99),
+        ("local_only", 0.2),
+        ("fedavg", 0.5),
+        ("gradma", 0.6),
+        ("median", 0.4),
+        ("krum", 0.3),
+    ]
     groups = {"centralised": "reference", "local_only": "reference", "median": "robust", "krum": "robust"}
     numbers = pd.DataFrame(
         {

@@ -146,7 +146,7 @@ def test_hyperband_two_launchers_and_what_reaches_wandb(capsys: pytest.CaptureFi
     assert "2/2 done" in capsys.readouterr().out
     assert main(["sweep", "best", file, "--write", "chosen.yaml"]) == 0
     chosen = yaml.safe_load(Path("chosen.yaml").read_text(encoding="utf-8"))
-    entry = chosen["chosen"][None]["fedavg"]
+    entry = chosen["chosen"]["none"]["fedavg"]
     assert entry["keys"] == {"local_lr": 0.1}
     assert entry["stopped"] == sum(entry.state == "stopped" for entry in entries)
 

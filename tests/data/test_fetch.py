@@ -114,8 +114,14 @@ def test_built_in_data_needs_no_fetching(tmp_path):
         fetch.fetch("digits", tmp_path)
 
 
-def test_every_published_set_with_files_has_a_source():
-    assert set(fetch.SOURCES) == {name for name in datasets.names() if datasets.get(name).folders}
+BY_HAND = {"emnist", "emnist_letters", "femnist", "cinic10"}
+
+
+def test_every_published_set_with_files_has_a_source_or_says_where_its_files_belong(tmp_path):
+    assert set(fetch.SOURCES) | BY_HAND == {name for name in datasets.names() if datasets.get(name).folders}
+    for name in BY_HAND:
+        with pytest.raises(UserError, match=f"data set '{name}' could not be fetched; put its published files in"):
+            fetch.fetch(name, tmp_path)
 
 
 def test_an_archive_cannot_write_outside_its_folder(tmp_path):

@@ -61,7 +61,9 @@ def test_batch_norm_of_a_stack_differs_by_round_off_and_a_resumed_run_by_nothing
     exact = run_on(CPU, make_config(*args))
     config = make_config(*args, "precision=float32")
     here, there = run_on(CPU, config), run_on(DEVICE, config, checkpoints=tmp_path)
-    assert 0 < distance(here, there) < 4 * distance(here, exact)
+    has_batch_norm = config.model.norm == "batch"
+    assert has_batch_norm == (distance(here, there) > 0)  # else the sums are the same
+    assert distance(here, there) < 4 * distance(here, exact)
     [before_the_last] = [path for round, path in sorted_checkpoints(tmp_path) if round == 2]
     resumed = run_on(DEVICE, config, resume=before_the_last)
     assert resumed.module.fingerprint() == there.module.fingerprint()

@@ -49,10 +49,11 @@ def test_estimates_are_within_15_percent_of_what_a_run_holds_at_most(args):
 
 @pytest.mark.parametrize("name", base.names())
 def test_every_method_can_be_planned(name):
-    needs = needs_of(spec_of(f"algorithm.name={name}", "num_rounds=50").config)
+    config = spec_of(f"algorithm.name={name}", "model.norm=group", "num_rounds=50").config
+    needs = needs_of(config)
     assert needs.worker > 3 * needs.parameters  # parameters, gradients and activations
     assert needs.total() > needs.permanent > needs.data
-    kept = make_algorithm(spec_of(f"algorithm.name={name}").config).keeps
+    kept = make_algorithm(config).keeps
     assert bool(needs.worker_state) == bool(kept)
 
 

@@ -76,7 +76,7 @@ def test_offline_says_what_it_would_create(tmp_path: Path, capsys: pytest.Captur
     assert "with 3 tables" in out
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     texts = [block["content"] for block in report["spec"]["blocks"] if block["type"] == "markdown-block"]
-    assert "| GradMA | **" in texts[0]
+    assert "| GradMA | 89.57" in texts[0]
     assert (tmp_path / "out" / "workspace.json").is_file()
 
 
