@@ -13,7 +13,7 @@ from fl_platform.runs import metrics
 from tests.algorithms.trajectories import as_points, run_quadratics
 
 STEPS, RATE, SERVER_RATE, ROUNDS = 4, 0.15, 0.8, 6
-WORDS = (f"local_steps={STEPS}", f"local_lr={RATE}", f"server_lr={SERVER_RATE}", f"num_rounds={ROUNDS}")
+ARGUMENTS = (f"local_steps={STEPS}", f"local_lr={RATE}", f"server_lr={SERVER_RATE}", f"num_rounds={ROUNDS}")
 RHO = (1 - RATE) ** STEPS
 TARGETS = np.random.default_rng(3).integers(0, 256, (5, 4)).astype(np.uint8)
 
@@ -74,7 +74,7 @@ def mimelite(beta: float = 0.6) -> list[list[float]]:
     ],
 )
 def test_linear_methods_follow_the_powers_of_a_matrix(name, fields, matrix):
-    done, a = run_quadratics(name, *WORDS, *(f"algorithm.{field}" for field in fields), targets=TARGETS)
+    done, a = run_quadratics(name, *ARGUMENTS, *(f"algorithm.{field}" for field in fields), targets=TARGETS)
     errors = done.rounds - a.mean(0)
     assert torch.allclose(errors, powers(matrix, errors[0]), rtol=0, atol=1e-13)
 
@@ -85,7 +85,7 @@ def test_scaffold_workers_come_to_agree():
     So worker i heads for a_i + u_i = mean(a) + (1 - k)^t (a_i - mean a): the spread of what workers send vanishes
     geometrically, while FedAvg's never does.
     """
-    done, a = run_quadratics("scaffold", *WORDS, targets=TARGETS)
+    done, a = run_quadratics("scaffold", *ARGUMENTS, targets=TARGETS)
     k = (1 - RHO) / (STEPS * RATE)
     for t, seen in enumerate(done.algorithm.server_steps):
         goals = a.mean(0) + (1 - k) ** t * (a[seen.updates.workers] - a.mean(0))
@@ -94,7 +94,7 @@ def test_scaffold_workers_come_to_agree():
 
 def test_mifa_averages_updates_of_different_ages():
     """Partial participation: d = 1/N sum_i (1 - rho) (x_{t(i)} - a_i), t(i) the last round of worker i."""
-    done, a = run_quadratics("mifa", *WORDS, "cohort_size=2", targets=TARGETS)
+    done, a = run_quadratics("mifa", *ARGUMENTS, "cohort_size=2", targets=TARGETS)
     latest = torch.zeros_like(a)
     for t, workers in enumerate(done.logged(metrics.COHORT)):
         latest[workers] = (1 - RHO) * (done.rounds[t] - a[workers])
@@ -105,7 +105,7 @@ def test_mifa_averages_updates_of_different_ages():
 def test_sample_weights_move_the_fixed_point_to_the_mean_over_samples():
     """e' = e - server_lr (1 - rho) e around sum n_i a_i / sum n_i instead of mean(a)."""
     sizes = (2, 7, 3, 2, 6)
-    done, a = run_quadratics("fedavg", *WORDS, "aggregation=samples", targets=TARGETS, sizes=sizes)
+    done, a = run_quadratics("fedavg", *ARGUMENTS, "aggregation=samples", targets=TARGETS, sizes=sizes)
     centre = torch.tensor(sizes, dtype=torch.float64) @ a / sum(sizes)
     errors = done.rounds - centre
     assert torch.allclose(errors, powers(fedavg(), errors[0]), rtol=0, atol=1e-13)
@@ -116,8 +116,8 @@ def test_gradma_w_takes_a_single_local_step():
 
     GradMA-W with I steps is therefore FedAvg with one, whatever I is (x_{-1} = x_t).
     """
-    projected, a = run_quadratics("gradma_w", *WORDS, "algorithm.previous_model=global", targets=TARGETS)
-    single, _ = run_quadratics("fedavg", *WORDS, "local_steps=1", targets=TARGETS)
+    projected, a = run_quadratics("gradma_w", *ARGUMENTS, "algorithm.previous_model=global", targets=TARGETS)
+    single, _ = run_quadratics("fedavg", *ARGUMENTS, "local_steps=1", targets=TARGETS)
     assert torch.allclose(projected.rounds, single.rounds, rtol=0, atol=1e-13)
     start = projected.rounds[0]
     assert torch.allclose(projected.rounds[1], start - SERVER_RATE * RATE * (start - a.mean(0)), rtol=0, atol=1e-13)
@@ -132,12 +132,12 @@ def test_gradma_s_stands_still_between_two_workers():
     pair = TARGETS[:2]
     a = as_points(pair)
     between = 0.3 * a[0] + 0.7 * a[1]
-    args = (*WORDS, "algorithm.memory_size=2")
+    args = (*ARGUMENTS, "algorithm.memory_size=2")
     still, _ = run_quadratics("gradma_s", *args, targets=pair, start=between)
     assert torch.allclose(still.rounds, between.expand(ROUNDS + 1, -1), rtol=0, atol=1e-12)
     assert set(still.logged(metrics.QP_FROZEN_TENSORS)) == {1.0}
     beside, _ = run_quadratics("gradma_s", *args, targets=pair)
-    fedavg, _ = run_quadratics("fedavg", *WORDS, targets=pair, start=between)
+    fedavg, _ = run_quadratics("fedavg", *ARGUMENTS, targets=pair, start=between)
     for done in (beside, fedavg):
         assert (done.rounds[1] - done.rounds[0]).norm() > 0.05
 
@@ -150,7 +150,7 @@ def test_gradma_s_of_identical_workers_drops_momentum_that_overshoots():
     its own line is zero: the momentum is dropped. With beta_1 = beta_2 D equals m and nothing is ever corrected.
     """
     targets = np.repeat(TARGETS[:1], 3, axis=0)
-    args = (*WORDS, "num_rounds=30", "algorithm.momentum_decay=0.9", "algorithm.memory_size=3")
+    args = (*ARGUMENTS, "num_rounds=30", "algorithm.momentum_decay=0.9", "algorithm.memory_size=3")
     done, a = run_quadratics("gradma_s", *args, "algorithm.memory_decay=0.1", targets=targets)
     error = done.rounds[0] - a[0]
     momentum = memory = torch.zeros_like(error)

@@ -11,7 +11,7 @@ from fl_platform.runs import metrics
 from tests.algorithms.trajectories import run, run_quadratics, watch
 
 RATE, SERVER_RATE, STEPS = 0.15, 0.8, 3
-WORDS = (f"local_lr={RATE}", f"server_lr={SERVER_RATE}", f"local_steps={STEPS}", "num_rounds=4")
+ARGUMENTS = (f"local_lr={RATE}", f"server_lr={SERVER_RATE}", f"local_steps={STEPS}", "num_rounds=4")
 TARGETS = np.random.default_rng(7).integers(0, 256, (5, 4)).astype(np.uint8)
 HEAD = 6 * 3 + 3  # the last linear layer of the tiny network of 239 parameters
 NORMS = 2 * (8 + 6)
@@ -109,8 +109,8 @@ def test_what_stays_with_the_workers_is_not_counted_as_sent(name, private):
 @pytest.mark.parametrize("penalty", [0.0, 0.7])
 def test_dittos_models_follow_their_recursion_beside_fedavg(penalty):
     """v <- v - local_lr ((v - a) + lambda (v - x_t)); with lambda = 0 it is SGD of each worker alone."""
-    done, a = run_quadratics("ditto", *WORDS, f"algorithm.penalty={penalty}", targets=TARGETS)
-    fedavg, _ = run_quadratics("fedavg", *WORDS, targets=TARGETS)
+    done, a = run_quadratics("ditto", *ARGUMENTS, f"algorithm.penalty={penalty}", targets=TARGETS)
+    fedavg, _ = run_quadratics("fedavg", *ARGUMENTS, targets=TARGETS)
     assert torch.equal(done.rounds, fedavg.rounds)
     v = done.rounds[0].expand_as(a)
     for x in done.rounds[:-1]:
@@ -124,7 +124,7 @@ def test_dittos_models_follow_their_recursion_beside_fedavg(penalty):
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_apfls_models_follow_their_recursion_beside_fedavg(alpha):
     """v <- v - local_lr alpha (alpha v + (1 - alpha) x_tau - a)."""
-    done, a = run_quadratics("apfl", *WORDS, f"algorithm.alpha={alpha}", targets=TARGETS)
+    done, a = run_quadratics("apfl", *ARGUMENTS, f"algorithm.alpha={alpha}", targets=TARGETS)
     v = done.rounds[0].expand_as(a)
     for x in done.rounds[:-1]:
         local = x.expand_as(a)
@@ -140,7 +140,7 @@ def test_apfls_models_follow_their_recursion_beside_fedavg(alpha):
 def test_personal_steps_of_workers_that_end_earlier_are_kept():
     """With unequal numbers of steps, each worker's own model has taken its own number."""
     sizes = (2, 4, 2, 6, 2)
-    args = (*WORDS, "local_steps=null", "local_epochs=1", "batch_size=2", "algorithm.penalty=0")
+    args = (*ARGUMENTS, "local_steps=null", "local_epochs=1", "batch_size=2", "algorithm.penalty=0")
     done, a = run_quadratics("ditto", *args, targets=TARGETS, sizes=sizes)
     steps = torch.tensor([1.0, 2.0, 1.0, 3.0, 1.0], dtype=torch.float64)[:, None]
     assert close(done.table("personal") - a, (1 - RATE) ** (4 * steps) * (done.rounds[0] - a))
@@ -162,7 +162,9 @@ def test_too_many_personal_layers_are_one_sentence():
 
 def test_domo_starts_ahead_and_counts_only_the_workers_own_steps():
     """On quadratics: own = avg(start - x_I) with start = x - fusion M, M' = mu M + own, x' = x - server_lr M'."""
-    done, a = run_quadratics("domo", *WORDS, "algorithm.momentum_decay=0.6", "algorithm.fusion=0.3", targets=TARGETS)
+    done, a = run_quadratics(
+        "domo", *ARGUMENTS, "algorithm.momentum_decay=0.6", "algorithm.fusion=0.3", targets=TARGETS
+    )
     x, m = done.rounds[0], torch.zeros(4, dtype=torch.float64)
     for reached in done.rounds[1:]:
         start = x - 0.3 * m

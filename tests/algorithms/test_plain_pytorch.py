@@ -26,7 +26,7 @@ FIELDS = {
     "gradma_s": ("momentum_decay=0.5", "memory_decay=0.4", "memory_size=6"),
     "gradma": ("momentum_decay=0.5", "memory_decay=0.4", "memory_size=6"),
 }
-WORDS = ("cohort_size=2", "local_lr=0.3", "num_rounds=7")
+ARGUMENTS = ("cohort_size=2", "local_lr=0.3", "num_rounds=7")
 proximal = partial(reference.proximal, 0.3)
 contrastive = partial(reference.contrastive, 2.0, 0.4, reference.plain_network)
 branched = partial(reference.branched, 0.7, 1.3, 2.0)
@@ -69,12 +69,12 @@ def check(
 def test_equals_plain_pytorch(name, aggregation):
     """Partial participation, batches of unequal length, a tail of one sample (9 = 8 + 1) dropped."""
     rate = () if name == "feddyn" else ("server_lr=1.3",)
-    check(name, REFERENCES[name], f"aggregation={aggregation}", *WORDS, *rate)
+    check(name, REFERENCES[name], f"aggregation={aggregation}", *ARGUMENTS, *rate)
 
 
 def test_gradma_from_the_global_model_equals_plain_pytorch():
     """previous_model=global, the released reading: x_{-1} = x_t."""
-    check("gradma", partial(REFERENCES["gradma"], last_local=False), *WORDS, "algorithm.previous_model=global")
+    check("gradma", partial(REFERENCES["gradma"], last_local=False), *ARGUMENTS, "algorithm.previous_model=global")
 
 
 @pytest.mark.parametrize("name", ["moon", "moonm"])
@@ -82,7 +82,7 @@ def test_moon_with_its_projection_head_equals_plain_pytorch(name):
     objective = partial(reference.contrastive, 2.0, 0.4, reference.headed_network)
     equal_to = partial(REFERENCES[name], objective=objective)
     args = ("algorithm.projection_head=true", "server_lr=1.3")
-    check(name, equal_to, *WORDS, *args, network=reference.headed_network)
+    check(name, equal_to, *ARGUMENTS, *args, network=reference.headed_network)
 
 
 def test_one_worker_is_centralised_sgd():

@@ -17,7 +17,7 @@ from fl_platform.config.schema import Config
 from fl_platform.runs import metrics
 from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.algorithms.trajectories import watching
-from tests.algorithms.two_rank_scores import READINGS, WORDS
+from tests.algorithms.two_rank_scores import ARGUMENTS, READINGS
 from tests.federations import Finished, make_config, train
 
 OTHER = {"server": "active_mean", "active_mean": "server"}
@@ -135,7 +135,7 @@ def test_two_ranks_log_what_one_logs(tmp_path):
     assert done.returncode == 0, done.stderr[-4000:]
     two = json.loads(place.read_text(encoding="utf-8"))
     for reading in READINGS:
-        one = train(make_config(*WORDS, f"algorithm.evaluated={reading}")).figures()
+        one = train(make_config(*ARGUMENTS, f"algorithm.evaluated={reading}")).figures()
         assert [set(row) for row in one] == [set(row) for row in two[reading]]
         for key in (metrics.TEST_ACCURACY, metrics.TEST_LOSS, *sorted(BESIDE)):
             values = [[row[key] for row in rows if key in row] for rows in (one, two[reading])]

@@ -13,7 +13,7 @@ from fl_platform.config.registry import ALGORITHMS
 from tests.algorithms.trajectories import run, run_quadratics, watch
 
 STEPS, RATE, SERVER_RATE, ROUNDS = 4, 0.15, 0.3, 5
-WORDS = (f"local_steps={STEPS}", f"local_lr={RATE}", f"server_lr={SERVER_RATE}", f"num_rounds={ROUNDS}")
+ARGUMENTS = (f"local_steps={STEPS}", f"local_lr={RATE}", f"server_lr={SERVER_RATE}", f"num_rounds={ROUNDS}")
 SENT = 1 - (1 - RATE) ** STEPS  # a FedAvg worker on 1/2 |x - a_i|^2 sends this times x_t - a_i
 TARGETS = np.random.default_rng(3).integers(0, 256, (5, 4)).astype(np.uint8)
 ADAPTIVE = ("fedadam", "fedyogi", "fedadagrad")
@@ -29,7 +29,7 @@ def test_adaptive_servers_follow_their_recursion(name):
     tau, beta1, beta2 = 0.02, 0.7, 0.8
     fields = [f"algorithm.tau={tau}", f"algorithm.first_decay={beta1}"]
     fields += [] if name == "fedadagrad" else [f"algorithm.second_decay={beta2}"]
-    done, a = run_quadratics(name, *WORDS, *fields, targets=TARGETS)
+    done, a = run_quadratics(name, *ARGUMENTS, *fields, targets=TARGETS)
     x, m, v = done.rounds[0], torch.zeros(4, dtype=torch.float64), torch.full((4,), tau**2, dtype=torch.float64)
     for reached in done.rounds[1:]:
         d = SENT * (x - a.mean(0))
@@ -92,7 +92,7 @@ def test_fedexp_may_score_the_mean_of_the_last_two_models():
 
 def test_fedmom_is_nesterovs_method_as_its_authors_write_it():
     """v_{t+1} = x_t - server_lr d,  x_{t+1} = v_{t+1} + beta (v_{t+1} - v_t)."""
-    done, a = run_quadratics("fedmom", *WORDS, "algorithm.momentum_decay=0.6", targets=TARGETS)
+    done, a = run_quadratics("fedmom", *ARGUMENTS, "algorithm.momentum_decay=0.6", targets=TARGETS)
     x = v = done.rounds[0]
     for reached in done.rounds[1:]:
         ahead = x - SERVER_RATE * SENT * (x - a.mean(0))

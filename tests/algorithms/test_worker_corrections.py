@@ -17,7 +17,7 @@ from tests.algorithms.trajectories import DROPOUT, run, run_quadratics, watch
 from tests.federations import SIZES, images
 
 RATE, SERVER_RATE = 0.15, 0.8
-WORDS = (f"local_lr={RATE}", f"server_lr={SERVER_RATE}", "num_rounds=4")
+ARGUMENTS = (f"local_lr={RATE}", f"server_lr={SERVER_RATE}", "num_rounds=4")
 TARGETS = np.random.default_rng(5).integers(0, 256, (5, 4)).astype(np.uint8)
 
 
@@ -48,7 +48,7 @@ def unit(vectors: torch.Tensor) -> torch.Tensor:
 
 def test_fedsam_on_quadratics_shortens_the_way_by_rho_a_step():
     """grad f_i(x + rho g / |g|) = g + rho g / |g| with g = x - a_i: along a ray, r' = r - local_lr (r + rho)."""
-    done, a = run_quadratics("fedsam", *WORDS, "local_steps=3", "algorithm.rho=0.07", targets=TARGETS)
+    done, a = run_quadratics("fedsam", *ARGUMENTS, "local_steps=3", "algorithm.rho=0.07", targets=TARGETS)
     for t, reached in enumerate(done.rounds[1:]):
         offset = done.rounds[t] - a
         length = offset.norm(dim=1, keepdim=True)
@@ -62,7 +62,7 @@ def test_fedspeed_follows_its_recursion():
     """h_i <- h_i + (x_t - x_I), the server averages x_I - h_i; f_i(x) = 1/2 |x - a_i|^2."""
     rho, alpha, penalty = 0.07, 0.6, 0.5
     fields = (f"algorithm.rho={rho}", f"algorithm.alpha={alpha}", f"algorithm.penalty={penalty}")
-    done, a = run_quadratics("fedspeed", *WORDS, "local_steps=3", *fields, targets=TARGETS)
+    done, a = run_quadratics("fedspeed", *ARGUMENTS, "local_steps=3", *fields, targets=TARGETS)
     h = torch.zeros_like(a)
     for t, reached in enumerate(done.rounds[1:]):
         start = done.rounds[t]
@@ -175,7 +175,7 @@ def test_class_counts_and_global_logits_are_those_of_the_worker_and_of_the_globa
 def test_momentum_that_is_sent_is_the_mean_direction_of_the_last_round(name, rho):
     """Steps along fresh g + (1 - fresh) Delta on quadratics, Delta = avg (x_t - x_i) / (I local_lr)."""
     fields = ["algorithm.fresh=0.4", *([f"algorithm.rho={rho}"] if rho else [])]
-    done, a = run_quadratics(name, *WORDS, "local_steps=3", *fields, targets=TARGETS)
+    done, a = run_quadratics(name, *ARGUMENTS, "local_steps=3", *fields, targets=TARGETS)
     last = torch.zeros(4, dtype=torch.float64)
     for t, reached in enumerate(done.rounds[1:]):
         x = done.rounds[t].expand_as(a)

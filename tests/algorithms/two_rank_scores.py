@@ -10,14 +10,15 @@ import torch
 from fl_platform.engines.ranks import Ranks
 from tests.federations import make_config, train
 
-WORDS = ("algorithm.name=feddyn", "num_rounds=4", "evaluation.every=2", "engine=loop")
+ARGUMENTS = ("algorithm.name=feddyn", "num_rounds=4", "evaluation.every=2", "engine=loop")
 READINGS = ("server", "active_mean")
 
 
 def main() -> None:
     torch.set_num_threads(1)
     done = {
-        reading: train(make_config(*WORDS, f"algorithm.evaluated={reading}"), ranks=2).figures() for reading in READINGS
+        reading: train(make_config(*ARGUMENTS, f"algorithm.evaluated={reading}"), ranks=2).figures()
+        for reading in READINGS
     }
     if os.environ["RANK"] == "0":
         Path(sys.argv[1]).write_text(json.dumps(done), encoding="utf-8")

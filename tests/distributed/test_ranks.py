@@ -9,7 +9,7 @@ import torch
 
 from fl_platform.engines.ranks import Ranks
 from fl_platform.runs.checkpoint_files import sorted_checkpoints
-from tests.distributed.two_ranks import SHARED, WORDS, results
+from tests.distributed.two_ranks import ARGUMENTS, SHARED, results
 from tests.federations import make_config, train
 
 
@@ -24,7 +24,7 @@ def test_shares_cover_everything_once():
 def both(tmp_path_factory):
     """What one process and two processes give, by name."""
     folder = tmp_path_factory.mktemp("ranks")
-    args = ("algorithm.name=gradma", "algorithm.qp.scope=global", SHARED, *WORDS)
+    args = ("algorithm.name=gradma", "algorithm.qp.scope=global", SHARED, *ARGUMENTS)
     train(make_config(*args), checkpoints=folder / "one_rank")
     script = Path(__file__).with_name("two_ranks.py")
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
@@ -51,7 +51,7 @@ def test_two_ranks_equal_one_for_every_algorithm(both):
 def test_one_rank_resumes_what_two_ranks_saved_with_a_sharded_memory(both):
     one, _, folder = both
     [(round, newest), *_] = sorted_checkpoints(folder / "gradma-global")
-    args = ("algorithm.name=gradma", "algorithm.qp.scope=global", *WORDS, "num_rounds=5")
+    args = ("algorithm.name=gradma", "algorithm.qp.scope=global", *ARGUMENTS, "num_rounds=5")
     resumed = train(make_config(*args), resume=newest)
     assert round == 3
     assert torch.allclose(one["resumed"].params, resumed.params, rtol=0, atol=1e-12)

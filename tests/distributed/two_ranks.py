@@ -11,7 +11,7 @@ from fl_platform.engines.ranks import Ranks
 from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from tests.federations import Finished, make_config, train
 
-WORDS = ("engine=loop", "num_rounds=3", "cohort_size=3")
+ARGUMENTS = ("engine=loop", "num_rounds=3", "cohort_size=3")
 SHARED = "algorithm.memory_shard=true"
 
 
@@ -19,19 +19,19 @@ def results(folder: Path, ranks: int) -> dict[str, Finished]:
     """Every algorithm, the memory sharded where there is one, and GradMA continued by another number of ranks."""
     done = {}
     for name in base.names():
-        done[name] = train(make_config(f"algorithm.name={name}", *WORDS), ranks=ranks)
+        done[name] = train(make_config(f"algorithm.name={name}", *ARGUMENTS), ranks=ranks)
     for name in ("gradma", "gradma_s"):
         for scope in ("global", "tensor"):
-            args = (f"algorithm.name={name}", f"algorithm.qp.scope={scope}", SHARED, *WORDS)
+            args = (f"algorithm.name={name}", f"algorithm.qp.scope={scope}", SHARED, *ARGUMENTS)
             done[f"{name}-{scope}-sharded"] = train(
                 make_config(*args), ranks=ranks, checkpoints=folder / f"{name}-{scope}"
             )
     done["stacked"] = train(
-        make_config("algorithm.name=scaffold", *WORDS, "engine=stacked", "cohort_chunk=2"), ranks=ranks
+        make_config("algorithm.name=scaffold", *ARGUMENTS, "engine=stacked", "cohort_chunk=2"), ranks=ranks
     )
-    done["compressed"] = train(make_config("algorithm.name=scaffold", *WORDS, "compression.name=topk"), ranks=ranks)
-    done["quantised"] = train(make_config(*WORDS, "compression.name=quantise", "compression.bits=4"), ranks=ranks)
-    done["one worker"] = train(make_config("algorithm.name=moon", *WORDS, "cohort_size=1"), ranks=ranks)
+    done["compressed"] = train(make_config("algorithm.name=scaffold", *ARGUMENTS, "compression.name=topk"), ranks=ranks)
+    done["quantised"] = train(make_config(*ARGUMENTS, "compression.name=quantise", "compression.bits=4"), ranks=ranks)
+    done["one worker"] = train(make_config("algorithm.name=moon", *ARGUMENTS, "cohort_size=1"), ranks=ranks)
     return done
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     ranks = int(os.environ["WORLD_SIZE"])
     done = results(folder, ranks)
     _, one_rank = sorted_checkpoints(folder / "one_rank")[0]
-    args = ("algorithm.name=gradma", "algorithm.qp.scope=global", SHARED, *WORDS, "num_rounds=5")
+    args = ("algorithm.name=gradma", "algorithm.qp.scope=global", SHARED, *ARGUMENTS, "num_rounds=5")
     done["resumed"] = train(make_config(*args), ranks=ranks, resume=one_rank)
     if os.environ["RANK"] == "0":
         saved = {

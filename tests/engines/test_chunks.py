@@ -29,11 +29,11 @@ class Hungry(Algorithm):
         return step.gradient
 
 
-WORDS = ("engine=stacked", "cohort_size=5", "num_rounds=2", "local_steps=2")
+ARGUMENTS = ("engine=stacked", "cohort_size=5", "num_rounds=2", "local_steps=2")
 
 
 def test_the_chunk_is_halved_until_it_fits_and_stays_so(capsys):
-    config = make_config(*WORDS)
+    config = make_config(*ARGUMENTS)
     algorithm = Hungry(2)
     found = train(config, algorithm=algorithm)
     assert list(algorithm.sizes) == [5, *[2, 2, 2, 2, 1, 1] * 2]
@@ -47,7 +47,7 @@ def test_the_chunk_is_halved_until_it_fits_and_stays_so(capsys):
 
 def test_memory_for_less_than_one_worker_is_one_sentence():
     with pytest.raises(UserError, match="does not suffice to train one worker"):
-        train(make_config(*WORDS), algorithm=Hungry(0))
+        train(make_config(*ARGUMENTS), algorithm=Hungry(0))
 
 
 def test_workers_that_fit():

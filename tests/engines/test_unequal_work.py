@@ -16,7 +16,7 @@ from tests.federations import make_config, synthetic_dataset, train
 RATE = 0.15
 STEPS = np.array([4, 1, 3, 6, 2])
 TARGETS = np.random.default_rng(3).integers(0, 256, (5, 4)).astype(np.uint8)
-WORDS = (f"local_lr={RATE}", "num_rounds=4", "server_lr=0.8", "engine=stacked")
+ARGUMENTS = (f"local_lr={RATE}", "num_rounds=4", "server_lr=0.8", "engine=stacked")
 CLOSE = {"rtol": 0, "atol": 1e-13}
 
 
@@ -28,7 +28,7 @@ def unequal(monkeypatch):
 
 def test_a_worker_contracts_by_its_own_number_of_steps(unequal):
     """On f_i = |x - a_i|^2 / 2 worker i sends (1 - (1 - h)^I_i) (x_t - a_i)."""
-    done, a = run_quadratics("fedavg", *WORDS, targets=TARGETS)
+    done, a = run_quadratics("fedavg", *ARGUMENTS, targets=TARGETS)
     for seen in done.algorithm.server_steps:
         workers = seen.updates.workers
         k = torch.from_numpy(1 - (1 - RATE) ** STEPS[workers].astype(float))[:, None]
@@ -40,7 +40,7 @@ def test_a_worker_contracts_by_its_own_number_of_steps(unequal):
 
 def test_scaffold_keeps_the_mean_of_each_worker_s_own_gradients(unequal):
     """Its gradients are (1 - h)^tau (x_0 - a_i): their mean is k_i (x_0 - a_i), k_i = (1 - (1 - h)^I_i) / (h I_i)."""
-    done, a = run_quadratics("scaffold", *WORDS, "num_rounds=1", targets=TARGETS)
+    done, a = run_quadratics("scaffold", *ARGUMENTS, "num_rounds=1", targets=TARGETS)
     k = torch.from_numpy((1 - (1 - RATE) ** STEPS.astype(float)) / (RATE * STEPS))[:, None]
     control = k * (done.rounds[0] - a)
     assert torch.allclose(done.table("control"), control, **CLOSE)
@@ -50,7 +50,7 @@ def test_scaffold_keeps_the_mean_of_each_worker_s_own_gradients(unequal):
 def test_feddyn_accumulates_the_displacement_of_each_worker_s_own_steps(unequal):
     """Displacement k_i (a_i - x_t - alpha u_i), k_i = (1 - (1 - h (1 + alpha))^I_i) / (1 + alpha)."""
     alpha = 0.3
-    done, a = run_quadratics("feddyn", *WORDS, f"algorithm.alpha={alpha}", targets=TARGETS)
+    done, a = run_quadratics("feddyn", *ARGUMENTS, f"algorithm.alpha={alpha}", targets=TARGETS)
     k = torch.from_numpy((1 - (1 - RATE * (1 + alpha)) ** STEPS.astype(float)) / (1 + alpha))[:, None]
     u = torch.zeros_like(a)
     for t in range(4):
@@ -63,7 +63,7 @@ def test_feddyn_accumulates_the_displacement_of_each_worker_s_own_steps(unequal)
 @pytest.mark.parametrize("statistic", ["full", "round"])
 def test_mimelite_s_statistic_does_not_depend_on_the_number_of_steps(unequal, statistic):
     """The mean gradient at x_t is x_t - a_i, over all data as over the batches of any number of steps."""
-    done, a = run_quadratics("mimelite", *WORDS, f"algorithm.statistic={statistic}", targets=TARGETS)
+    done, a = run_quadratics("mimelite", *ARGUMENTS, f"algorithm.statistic={statistic}", targets=TARGETS)
     for seen in done.algorithm.server_steps:
         assert torch.allclose(seen.updates.sent["gradient"], seen.before - a[seen.updates.workers], **CLOSE)
     passes = STEPS.sum() + (5 if statistic == "full" else STEPS.sum())
@@ -72,7 +72,7 @@ def test_mimelite_s_statistic_does_not_depend_on_the_number_of_steps(unequal, st
 
 def test_what_the_server_is_given_suffices_for_fednova(unequal):
     """sum_i p_i tau_i * sum_i p_i d_i / tau_i, with d_i = (1 - (1 - h)^I_i) (x_t - a_i)."""
-    done, a = run_quadratics("fedavg", *WORDS, "num_rounds=1", targets=TARGETS)
+    done, a = run_quadratics("fedavg", *ARGUMENTS, "num_rounds=1", targets=TARGETS)
     [seen] = done.algorithm.server_steps
     steps = seen.updates.effective_steps
     direction = (seen.updates.weights @ steps) * seen.updates.average(seen.updates.delta / steps[:, None])

@@ -18,7 +18,7 @@ from fl_platform.data.prepare import prepare
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.runs.checkpoint_files import sorted_checkpoints
 
-WORDS = ["num_workers=10", "cohort_size=3", "local_steps=1", "num_rounds=3"]
+ARGUMENTS = ["num_workers=10", "cohort_size=3", "local_steps=1", "num_rounds=3"]
 OFF = {"num_workers": 10, "cohort_size": 3, "local_steps": 1, "num_rounds": 4, "tracking.mode": "disabled"}
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False}
 
@@ -47,7 +47,7 @@ def own_trainer(tmp_path, *callbacks, **arguments):
 @pytest.mark.filterwarnings("ignore:.*logging interval.*")
 class TestOwnTrainer:
     def fit(self, tmp_path, *callbacks, **arguments):
-        config = resolve(compose(WORDS)).config
+        config = resolve(compose(ARGUMENTS)).config
         algorithm = GradMA()
         module = build(config, algorithm)
         trainer = own_trainer(tmp_path, algorithm, *callbacks, **{"max_epochs": 3} | arguments)

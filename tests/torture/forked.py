@@ -52,7 +52,7 @@ class Child:
 
 
 def start(args: list[str], folder: Path, before: str = "", **variables: str) -> Child:
-    """Begin ``fl_platform WORDS``; ``before`` is Python that the child runs first, such as an ``arm(...)``."""
+    """Begin ``fl_platform ARGUMENTS``; ``before`` is Python that the child runs first, such as an ``arm(...)``."""
     folder.mkdir(parents=True, exist_ok=True)
     job = {"args": args, "folder": str(folder), "before": before, "variables": variables}
     return Child(int(server().ask(job)["pid"]), folder)

@@ -86,10 +86,10 @@ LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str,
         free | options("--source", "--title") | one_of("a/b", "--source logs"),
         ("--offline-out", "out"),
     ),
-    "demo": (("demo",), free, ()),
+    "demo": (("demo", "nothing"), free, ()),
     "no command": ((), free, ()),
 }
-"""Words before, drawn parts, args after."""
+"""Arguments before, drawn parts, arguments after."""
 
 SOUND = {"list": "algorithms", "sweep check": "sweep.yaml", "sweep status": "launched", "publish": "a/b --source logs"}
 """What makes a line acceptable that is not so without any arguments between."""
@@ -100,7 +100,7 @@ REFUSED = {
     "sweep best": "no trial has finished",
     "sweep run": "there is no such sweep",
     "dashboard": "it would go on for ever",
-    "demo": "it needs a checkout",
+    "demo": "it takes no argument, and without one it would run for a minute",
     "data": "it needs an action, whose lines are others'",
 }
 """Lines of which none can be accepted, and why."""
@@ -128,7 +128,7 @@ def files(place: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_any_words(
+def test_any_arguments(
     name: str, here: Path, scale: Callable[[int, int], int], record_property: Callable[[str, object], None]
 ) -> None:
     before, parts, after = LINES[name]

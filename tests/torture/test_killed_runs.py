@@ -28,7 +28,7 @@ Scale = Callable[[int, int], int]
 Record = Callable[[str, object], None]
 
 ROUNDS = 8
-WORDS = [
+ARGUMENTS = [
     "data.name=digits", "model.name=mlp", "num_workers=10", "cohort_size=3", "local_steps=2", "checkpoint.every=1",
     f"num_rounds={ROUNDS}",
 ]  # fmt: skip
@@ -46,7 +46,7 @@ def command(algorithm: str, output: Path, *more: str) -> list[str]:
         "--skip-finished",
         f"algorithm.name={algorithm}",
         *ALGORITHMS[algorithm],
-        *WORDS,
+        *ARGUMENTS,
         *more,
     ]
     return [*args, f"output.dir={output}"]

@@ -22,7 +22,7 @@ from fl_platform.tracking import identity
 from fl_platform.tracking.identity import describe
 from fl_platform.tracking.logger import open_logger
 
-WORDS = [
+ARGUMENTS = [
     "num_workers=10",
     "cohort_size=3",
     "num_rounds=4",
@@ -38,7 +38,7 @@ WORDS = [
 
 
 def spec_for(output, *args):
-    return resolve(compose([*WORDS, *args, f"output.dir={output}"]))
+    return resolve(compose([*ARGUMENTS, *args, f"output.dir={output}"]))
 
 
 def log_file(result):
@@ -174,7 +174,7 @@ def test_a_resumed_log_contains_all_rounds(finished, tmp_path):
 
 
 def test_a_diverged_run_says_so(tmp_path):
-    spec = resolve(compose([*WORDS[:4], "local_lr=1e30", "model.norm=none", f"output.dir={tmp_path}"]))
+    spec = resolve(compose([*ARGUMENTS[:4], "local_lr=1e30", "model.norm=none", f"output.dir={tmp_path}"]))
     result = launch(spec)
     log = log_of(result)
     assert (result.exit_code, log.exit_code) == (3, 3)
