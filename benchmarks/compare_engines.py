@@ -15,12 +15,12 @@ from fl_platform import models
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.data.partition import make_partition
-from fl_platform.data.partitions import Iid
+from fl_platform.data.partitions.even import Iid
 from fl_platform.data.samples import Samples
 from fl_platform.data.sets.base import Dataset
 from fl_platform.federation.build import make_algorithm
-from fl_platform.federation.launch import attach, make_trainer, quieten_lightning
 from fl_platform.federation.module import FederatedModule
+from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
 from fl_platform.models.network import Network
 from fl_platform.seeding import generator
 
@@ -58,10 +58,10 @@ def seconds_a_round(model: str, engine: str, rounds: int) -> float:
 
     def timed(*batch: object) -> None:
         begin = time.perf_counter()
-        step(*batch)  # type: ignore[arg-type]
+        step(*batch)
         started.append(time.perf_counter() - begin)
 
-    module.training_step = timed  # type: ignore[method-assign, assignment]
+    module.training_step = timed  # type: ignore[method-assign]
     attach(make_trainer(spec), [], [make_algorithm(config)]).fit(module)
     return min(started)
 

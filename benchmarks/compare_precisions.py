@@ -16,9 +16,9 @@ from fl_platform.algorithms import base
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.federation.build import build, make_algorithm
-from fl_platform.federation.launch import attach, make_trainer, quieten_lightning
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.round import Model, federated_round
+from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
 
 PRECISIONS = ("float32", "bf16-mixed")
 SEEDS = (0, 1, 2)
@@ -29,7 +29,7 @@ def trained(arguments: list[str]) -> FederatedModule:
     spec = resolve(compose([*arguments, "tracking.mode=disabled", "device=cpu", "trainer.enable_progress_bar=false"]))
     algorithm = make_algorithm(spec.config)
     module = build(spec.config, algorithm)
-    attach(make_trainer(spec), None, [algorithm]).fit(module)
+    attach(make_trainer(spec), [], [algorithm]).fit(module)
     return module
 
 

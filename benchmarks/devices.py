@@ -15,7 +15,7 @@ from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.engines.choice import ENGINES
 from fl_platform.federation.build import build, make_algorithm
-from fl_platform.federation.launch import attach, check_device, make_trainer, quieten_lightning
+from fl_platform.federation.trainer import attach, check_device, make_trainer, quieten_lightning
 from fl_platform.runs import metrics
 
 CASES = {

@@ -22,9 +22,9 @@ from fl_platform.data import datasets
 from fl_platform.data.streams import BatchPlan
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.checkpoints import RoundCheckpoint
-from fl_platform.federation.launch import attach, make_trainer, quieten_lightning
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RowFile
+from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
 from fl_platform.models.layers import Pass
 from fl_platform.runs import metrics
 from fl_platform.runs.status import RunStatus

@@ -19,15 +19,16 @@ import lightning as L
 import torch
 
 from benchmarks.federation import threads, w1_arguments
-from benchmarks.scaling import WIDE, small_words
+from benchmarks.scaling import WIDE, small_args
 from benchmarks.synthetic import width_for
 from fl_platform import qp
 from fl_platform.algorithms import gradma
 from fl_platform.config.compose import compose
+from fl_platform.config.resolve import resolve
 from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
-from fl_platform.federation import experiment
-from fl_platform.federation.launch import make_trainer, quieten_lightning
+from fl_platform.federation.build import build, make_algorithm
+from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
 from fl_platform.kernels import compiled_products, row_products
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.recycled import Recycler
@@ -50,6 +51,14 @@ def in_python(method: str) -> Any:
     return run
 
 
+TOGETHER = SingleObjective._together
+
+
+def one_batch(objective: Any, perceptron: Any, params: Any, statistics: Any, most: int) -> Any:
+    """The gradient of the current batch alone."""
+    return TOGETHER(objective, perceptron, params, statistics, 1)
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel, the run it serves, and how to do without it: the attribute to replace, and by what."""
@@ -65,13 +74,14 @@ CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
     Case("descend", FEDAVG, SingleObjective, "descend", lambda *_: None),
     Case("descend, two threads", TWO_THREADS, SingleObjective, "descend", lambda *_: None),
-    Case("TorchScript, gradient", GRADMA, Perceptron, "gradient", in_python("gradient")),
+    Case("batches together", GRADMA, SingleObjective, "_together", one_batch),
+    Case("TorchScript, gradient", GRADMA, Perceptron, "gradients", in_python("gradients")),
     Case("TorchScript, descend", FEDAVG, Perceptron, "descend", in_python("descend")),
     Case("TorchScript, two threads", TWO_THREADS, Perceptron, "descend", in_python("descend")),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",
-        small_words(
+        small_args(
             "data.name=random_small",
             "num_workers=100",
             "cohort_size=4",
@@ -113,10 +123,10 @@ def measure(case: Case, rounds: int, clock: Callable[[], float]) -> tuple[float,
     """Median seconds of a round with the kernel and without."""
     with tempfile.TemporaryDirectory(prefix="fl_platform-bench-") as directory:
         overrides = [*case.overrides, f"num_rounds={2 * rounds + 4}", f"output.dir={directory}"]
-        config = experiment.resolve(compose([*overrides, "tracking.mode=disabled"]))
-        watch = InTurns(case, clock)
+        spec = resolve(compose([*overrides, "tracking.mode=disabled"]))
+        algorithm, watch = make_algorithm(spec.config), InTurns(case, clock)
         with threads(1):
-            make_trainer(config, None, [experiment.make_algorithm(config), watch]).fit(experiment.build(config))
+            attach(make_trainer(spec), [], [algorithm, watch]).fit(build(spec.config, algorithm))
     return statistics.median(watch.seconds[0]), statistics.median(watch.seconds[1])
 
 
@@ -132,7 +142,7 @@ def main() -> None:
             continue
         with_it, without = measure(case, args.rounds, time.perf_counter if args.wall else time.process_time)
         print(
-            f"{case.name:26} {1000 * with_it:7.1f} ms a round, {1000 * without:7.1f} without: "
+            f"{case.name:26} {1000 * with_it:7.1f} ms per round, {1000 * without:7.1f} without: "
             f"{100 * (1 - with_it / without):.1f} % saved",
             flush=True,
         )

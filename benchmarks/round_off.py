@@ -17,7 +17,7 @@ import torch
 
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
-from fl_platform.federation.launch import attach, make_trainer, quieten_lightning
+from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
 
 QUIET = ["num_rounds=12", "tracking.mode=disabled", "evaluation.every=1000000", "trainer.enable_progress_bar=false"]
 

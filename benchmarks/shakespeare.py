@@ -50,7 +50,7 @@ def plain_round(server: Plain, plan: BatchPlan, features: Tensor, labels: Tensor
         for step in range(len(plan.indices)):
             chosen = torch.from_numpy(plan.indices[step, worker, : plan.counts[step, worker]])
             optimiser.zero_grad()
-            F.cross_entropy(network(features[chosen].long()), labels[chosen]).backward()
+            F.cross_entropy(network(features[chosen].long()), labels[chosen]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         for total, value in zip(sums, network.parameters(), strict=True):
             total += value.detach() / workers

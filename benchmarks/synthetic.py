@@ -6,6 +6,7 @@ python -m fl_platform run plugins=[benchmarks.synthetic] data.name=random_mnist
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fl_platform.data.samples import Samples
@@ -13,7 +14,7 @@ from fl_platform.data.sets.base import Dataset
 from fl_platform.seeding import generator
 
 PLUGIN = "plugins=[benchmarks.synthetic]"
-MILLION_SAMPLES = 2_000_000
+MOST_WORKERS = 10_000_000
 
 
 class Wide(nn.Module):
@@ -37,8 +38,8 @@ class RandomImages(Dataset):
     """Random images, for benchmarks."""
 
     num_classes = 10
-    mean = (0.5,)
-    std = (0.29,)
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.29,)
     counts: tuple[int, int]
     """Training and test images."""
 
@@ -93,11 +94,30 @@ class RandomCifar10Small(RandomImages, name="random_cifar10_small"):
     counts = (5_000, 1_000)
 
 
-class RandomMillion(RandomImages, name="random_million"):
-    """Two million and 1,000 random images of 4x4 pixels, for benchmarks."""
+class RandomMillions(RandomImages, name="random_millions"):
+    """Twenty million and 1,000 random images of 4x4 pixels, for benchmarks."""
 
     shape = (1, 4, 4)
-    counts = (MILLION_SAMPLES, 1_000)
+    counts = (2 * MOST_WORKERS, 1_000)
+
+
+class RandomOwners(RandomImages, name="random_owners"):
+    """Thirty million random images of ten million owners, most of whom have few, for benchmarks."""
+
+    shape = (1, 4, 4)
+    counts = (3 * MOST_WORKERS, 1_000)
+    num_owners = MOST_WORKERS
+
+    def _part(self, stream: str, count: int) -> Samples:
+        made = super()._part(stream, count)
+        if stream == "test":
+            return made
+        rng = generator(0, "bench", self.name, "owners")
+        further = rng.zipf(2.0, MOST_WORKERS)  # beyond two each; what is too much is cut, what is left goes to the last
+        ends = np.minimum(np.cumsum(further), count - 2 * MOST_WORKERS)
+        sizes = 2 + np.diff(ends, prepend=0)
+        sizes[-1] += count - sizes.sum()
+        return Samples(made.features, made.labels, torch.from_numpy(np.repeat(np.arange(MOST_WORKERS), sizes)))
 
 
 class RandomSmall(RandomImages, name="random_small"):

@@ -1,11 +1,13 @@
 """The benchmarks measure real runs: tiny ones here, and nothing about how fast they are."""
 
+import dataclasses
 import json
+import time
 
 import pytest
 import torch
 
-from benchmarks import devices, processes, projection, scaling, server, suite, synthetic
+from benchmarks import devices, kernels, processes, projection, scaling, server, suite, synthetic
 from benchmarks.__main__ import main
 from benchmarks.federation import LIGHTNING, WARM_UP, flop_per_sample, run, w1_arguments
 from benchmarks.layers import layer_bound
@@ -16,7 +18,7 @@ from fl_platform.data import datasets
 from fl_platform.errors import UserError
 
 TINY = (
-    *scaling.small_words("data.name=random_small", "num_workers=20", "cohort_size=2", "local_steps=2"),
+    *scaling.small_args("data.name=random_small", "num_workers=20", "cohort_size=2", "local_steps=2"),
     "batch_size=8",
 )
 
@@ -94,6 +96,13 @@ def test_the_projection_that_is_timed_is_in_conflict():
     assert (found.active > 0).all()
     [entry] = projection.against_cvxpylayers(quick=True)
     assert entry.value.wall > 0  # it is 0 where cvxpylayers is the more accurate
+
+
+def test_a_kernel_is_timed_in_turns_with_its_plain_twin():
+    before = [vars(case.owner)[case.attribute] for case in kernels.CASES]
+    case = dataclasses.replace(kernels.CASES[0], overrides=[*TINY, "algorithm.name=gradma"])
+    assert all(seconds > 0 for seconds in kernels.measure(case, 1, time.process_time))
+    assert [vars(case.owner)[case.attribute] for case in kernels.CASES] == before
 
 
 def test_exponents_and_the_plot(tmp_path):
