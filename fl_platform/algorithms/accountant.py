@@ -1,4 +1,4 @@
-"""What DP-FedAvg costs in privacy, by Google's dp-accounting (https://github.com/google/differential-privacy).
+"""What DP-FedAvg and DP-FTRL cost in privacy, by Google's dp-accounting (https://github.com/google/differential-privacy).
 
 A round is the Gaussian mechanism: the sum of updates of norm at most C, plus noise of standard deviation z * C. How
 much a worker's chance of not being sampled takes back depends on the sampler, and only what it gives is claimed:
@@ -9,6 +9,9 @@ much a worker's chance of not being sampled takes back depends on the sampler, a
               by 2 C. Event: Gaussian with z / 2 sampled without replacement (Wang, Balle and Kasiviswanathan, 2019,
               https://arxiv.org/abs/1808.00087). This costs far more than ``poisson`` at the same z.
     none      nothing is taken back: every worker counts as if it took part in every round. Event: Gaussian with z.
+
+DP-FTRL releases the nodes of a tree of rounds: event ``SingleEpochTreeAggregationDpEvent`` for each tree, in which a
+worker takes part once; finished trees and the begun one are composed.
 
 Rounds are composed as Renyi divergences and turned into epsilon at delta.
 """
@@ -91,12 +94,68 @@ class Accountant:
         return whole
 
 
+@dataclass(frozen=True)
+class TreeAccountant:
+    """epsilon after any number of rounds of trees of equal length, in each of which a worker takes part once."""
+
+    noise_multiplier: float  # z: noise of a node in units of C
+    rounds_per_tree: int
+
+    def epsilon(self, rounds: int, delta: float) -> float:
+        """Return epsilon at ``delta`` after this many rounds; infinite without noise."""
+        if rounds == 0:
+            return 0.0
+        if self.noise_multiplier == 0:
+            return float("inf")
+        package = dp_accounting()
+        accountant = package.rdp.RdpAccountant(ORDERS, package.NeighboringRelation.REPLACE_SPECIAL)
+        finished, begun = divmod(rounds, self.rounds_per_tree)
+        for count, steps in ((finished, self.rounds_per_tree), (1, begun)):
+            if count and steps:
+                accountant.compose(package.SingleEpochTreeAggregationDpEvent(self.noise_multiplier, steps), count)
+        return float(accountant.get_epsilon(delta))
+
+
+def rounds_per_epoch(num_workers: int, cohort_size: int) -> int:
+    """Return in how many rounds ``cohort_sampling=epochs`` asks every worker once."""
+    return -(-num_workers // cohort_size)
+
+
 def amplification_of(config: Config) -> str:
     """Return what the sampler of a run lets an accountant claim.
 
     Where workers come and go, the chance of being sampled is not the one that the accountant knows.
     """
-    return config.cohort_sampling if config.availability.name == "always" else "none"
+    is_known = config.availability.name == "always" and config.cohort_sampling in AMPLIFICATIONS
+    return config.cohort_sampling if is_known else "none"
+
+
+def open_delta(config: Config) -> dict[str, Any]:
+    """Return delta where it was left open: N^-1.1."""
+    if config.algorithm["delta"] is not None:
+        return {}
+    return {"delta": config.population**-1.1 if config.population > 1 else 0.5}
+
+
+def check_noise(config: Config) -> None:
+    """Raise UserError for noise without an accountant or without a clipping norm, to which it is relative."""
+    if config.algorithm["noise_multiplier"] > 0:
+        require_accountant()
+        if config.algorithm["clip_norm"] is None:
+            raise UserError("algorithm.clip_norm=null is not allowed with noise; it must be > 0")
+
+
+class TreeRules(Rules):
+    """Fills in delta; refuses what is not private."""
+
+    @classmethod
+    def open_values(cls, config: Config) -> dict[str, Any]:
+        return {**super().open_values(config), **open_delta(config)}
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        super().check(config)
+        check_noise(config)
 
 
 class PrivacyRules(Rules):
@@ -105,9 +164,7 @@ class PrivacyRules(Rules):
     @classmethod
     def open_values(cls, config: Config) -> dict[str, Any]:
         given = config.algorithm
-        values = super().open_values(config)
-        if given["delta"] is None:
-            values["delta"] = config.population**-1.1 if config.population > 1 else 0.5
+        values = {**super().open_values(config), **open_delta(config)}
         if given["amplification"] is None:
             values["amplification"] = amplification_of(config)
         if given["clipping"] == "adaptive" and given["count_noise"] is None:
@@ -117,11 +174,8 @@ class PrivacyRules(Rules):
     @classmethod
     def check(cls, config: Config) -> None:
         super().check(config)
+        check_noise(config)
         given = config.algorithm
-        if given["noise_multiplier"] > 0:
-            require_accountant()
-            if given["clip_norm"] is None:
-                raise UserError("algorithm.clip_norm=null is not allowed with noise; it must be > 0")
         if given["clipping"] == "adaptive" and given["clip_norm"] is None:
             raise UserError("algorithm.clip_norm=null is not allowed with adaptive clipping; it must be > 0")
         if given["clipping"] == "adaptive" and given["noise_multiplier"] >= 2 * given["count_noise"]:

@@ -18,7 +18,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fl_platform.algorithms.inputs import Federation, LocalBatch, LocalRun, LocalStart, LocalStep, Start, Updates
+from fl_platform.algorithms.inputs import (
+    Federation,
+    LocalBatch,
+    LocalRun,
+    LocalStart,
+    LocalStep,
+    LocalSurvey,
+    Start,
+    Updates,
+)
 from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.rules import Rules
 from fl_platform.errors import UserError, unknown_name
@@ -28,15 +37,13 @@ from fl_platform.paper.methods import FURTHER_GROUPS, PAPER, Group
 __all__ = [
     "Algorithm",
     "Federation",
-    "HookResultError",
     "LocalBatch",
     "LocalRun",
     "LocalStart",
     "LocalStep",
+    "LocalSurvey",
     "Start",
     "Updates",
-    "check_returned",
-    "described",
     "get",
     "has_default",
     "names",
@@ -71,6 +78,8 @@ class Algorithm(Rules, L.Callback):
     unless the class itself declares another."""
     equation: ClassVar[str] = ""  # where it departs from FedAvg, in one line
     gradients: ClassVar[int] = 1  # taken by a worker per local step
+    uses_previous_gradient: ClassVar[bool] = False
+    """Whether ``local_direction`` asks for ``gradient_at_previous`` in every step from the third on."""
     downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker per round
     uploads: ClassVar[int] = 1
     pools_data: ClassVar[bool] = False
@@ -91,8 +100,16 @@ class Algorithm(Rules, L.Callback):
         return {}
 
     @property
+    def private(self) -> Tensor | None:
+        """(d,) of bool: the numbers of the model that never leave a worker; None where all do.
+
+        In what arrives at the server they are zero, and they are not counted as sent.
+        """
+        return None
+
+    @property
     def num_private(self) -> int:
-        """How many numbers of the model never leave a worker: they are not counted as sent."""
+        """How many these are, known without reading the device."""
         return 0
 
     def __init_subclass__(cls, name: str | None = None, label: str | None = None, **kwargs: Any) -> None:
@@ -120,6 +137,16 @@ class Algorithm(Rules, L.Callback):
     def begin_round(self, workers: np.ndarray, round: int) -> None:
         """Server, before training: the workers that will report, in sampling order."""
 
+    def survey_local(self, survey: LocalSurvey) -> Stack:
+        """Workers, in a first exchange of the round, before any of them trains: a vector of d numbers at x_t.
+
+        A method that has one counts it among its ``uploads``, and what it then sends to all among its ``downloads``.
+        """
+        raise NotImplementedError  # FedAvg has no such exchange, and this is not called
+
+    def receive_survey(self, mean: Vector) -> None:
+        """Server, after the first exchange: the cohort's weighted mean of what ``survey_local`` returned."""
+
     def start_local(self, start: LocalStart) -> tuple[Stack | Vector, Stack | Vector]:
         """Workers, before their first step: parameters and running statistics to start from, for each or for all."""
         return start.global_params, start.buffers
@@ -139,6 +166,10 @@ class Algorithm(Rules, L.Callback):
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:
         """Workers, after their last step: values for every name in ``keeps`` and ``sends``."""
         return {}
+
+    def receive_updates(self, updates: Updates) -> Updates:
+        """Server: what it sees of the updates. ``server_direction`` is given what this returns, and nothing else."""
+        return updates
 
     def server_direction(self, updates: Updates) -> Vector:
         """Server: x_{t+1} = x_t - server_lr * direction."""
@@ -193,43 +224,12 @@ class Algorithm(Rules, L.Callback):
                 setattr(self, name, saved.to(current.device) if isinstance(current, Tensor) else saved)
 
 
-class HookError(TypeError):
-    """A hook of an algorithm broke its contract."""
-
-    def __init__(self, algorithm: Algorithm, hook: str, message: str) -> None:
-        super().__init__(message)
-        self.algorithm, self.hook = algorithm, hook
-
-
-class HookResultError(HookError):
-    """A hook of an algorithm returned something else than it has to."""
-
-    def __init__(self, algorithm: Algorithm, hook: str, found: str, expected: str) -> None:
-        message = f"{type(algorithm).__name__}.{hook} returned {found}; it must return {expected}"
-        super().__init__(algorithm, hook, message)
-
-
-def check_returned(algorithm: Algorithm, hook: str, value: Any, like: Tensor, rows: int | None = None) -> None:
-    """Raise HookResultError unless a hook returned a tensor of the shape, type and device of ``like``.
-
-    With ``rows`` it may also be a stack of so many.
-    """
-    if not isinstance(value, Tensor):
-        raise HookResultError(algorithm, hook, f"a {type(value).__name__}", described(like))
-    is_stack = rows is not None and value.shape == (rows, *like.shape)
-    if not (is_stack or value.shape == like.shape) or value.dtype != like.dtype or value.device != like.device:
-        expected = described(like) if rows is None else f"{described(like)}, or a stack of {rows}"
-        raise HookResultError(algorithm, hook, described(value), expected)
-
-
-def described(tensor: Tensor) -> str:
-    """Shape, type and device of a tensor, for a message."""
-    return f"a tensor of shape {tuple(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
-
-
 _DEFAULT_HOOKS = {
     hook: vars(Algorithm)[hook]
-    for hook in ("local_loss", "local_direction", "evaluated_params", "start_local", "worker_model")
+    for hook in (
+        *("local_loss", "local_direction", "evaluated_params", "start_local"),
+        *("survey_local", "worker_model", "begin_round"),
+    )
 }
 
 

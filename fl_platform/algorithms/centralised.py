@@ -3,7 +3,8 @@
 A round is as much work as a federated one: where the cohort's workers would take I_1, ..., I_S steps side by side, as
 many steps of SGD follow one another here as these are together, on batches of ``batch_size`` from all workers' training
 data, in the order of a permutation that goes on from round to round. Gradients per round are those of FedAvg, and
-nothing is sent. ``server_lr`` is 1 for plain SGD; ``local_momentum`` starts anew in every round, as it does on workers.
+nothing is sent. ``server_lr`` is 1, others are refused; ``local_momentum`` starts anew in every round, as
+it does on workers.
 """
 
 from dataclasses import dataclass

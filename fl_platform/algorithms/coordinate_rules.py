@@ -15,11 +15,11 @@ faulty workers that one wants to withstand. With skewed data, updates differ wit
 coordinate that only few workers move is near zero.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from fl_platform.algorithms.base import Algorithm, Updates
+from fl_platform.algorithms.shares import whole_share
 from fl_platform.config.options import option
 from fl_platform.models.flat import Vector
 
@@ -50,7 +50,7 @@ class TrimmedMean(Algorithm, name="trimmed_mean", label="Trimmed mean"):
 
     def server_direction(self, updates: Updates) -> Vector:
         count = len(updates.delta)
-        trimmed = math.floor(self.trimmed * count)
+        trimmed = whole_share(self.trimmed, count)
         if trimmed == 0:
             return updates.mean_delta
         values, order = updates.delta.sort(dim=0)

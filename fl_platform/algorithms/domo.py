@@ -7,11 +7,12 @@ that start where the server's momentum leads:
     x_{t+1} = x_t - server_lr M_{t+1},
 
 M_0 = 0. Only the workers' own steps enter the momentum. With fusion = 0 it is FedAvgM.
-Departures and doubts: M is
+Departures: M is
 the authors' server momentum times I local_lr, which stay the same in a run. This is their variant that fuses once,
-before the first step; the one that spreads it over the steps is left out. Written from memory of the paper: its
-value of fusion was not at hand, and the default and grids are those of the other momenta. The authors' workers
-derive M from the last two models; here it is counted as sent, because a worker may have missed a round.
+before the first step; the one that spreads it over the steps is left out. The recursion was checked against public
+code of the method; the authors' value of fusion was not found, and the default and grids are those of the other
+momenta. The authors' workers derive M from the last two models; here it is counted as sent, because a worker may have
+missed a round.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ https://arxiv.org/abs/2106.06042. The last layer keeps its initial values while 
 
 Each worker fine-tunes the whole model before it uses it: ``evaluation.workers=true evaluation.finetune_steps=5``
 scores that. With head_layers = 0 it is FedAvg.
-Departures: the authors fine-tune for epochs, here it is steps.
+Departures: the authors fine-tune for epochs, here it is steps; the fixed head is counted among what is sent.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,9 @@
 
 https://arxiv.org/abs/2210.00226. Workers minimise CE + beta |K|_F^2 / F^2, where K is the correlation matrix over
 the batch of the F numbers that enter the classifier. With beta = 0 it is FedAvg.
-Departures: the paper's formula; the authors' code leaves out the diagonal of K and divides by the batch size in
-place of its square. A number that is constant over the batch correlates with none (1e-8 is added to each variance).
+Departures: the paper's formula; the authors' code leaves out the diagonal of K and divides by the batch size B in
+place of its square, so that its beta = 0.1 is about beta = 0.1 B here. A number that is constant over the batch
+correlates with none (1e-8 is added to each variance).
 """
 
 from dataclasses import dataclass

@@ -8,7 +8,8 @@ convex sets:
 The authors report the mean of the last two models, which oscillate (``evaluated=last_two``). A server mix-in:
 ``class FedProxExP(FedExP, FedProx, name=...)`` lengthens the step of FedProx. With one worker it is FedAvg.
 Departures: server_lr beside the computed rate (1 is the original), no decay of the local rate, weights of the
-aggregation in place of 1/S.
+aggregation in place of 1/S. The authors' code adds S epsilon where the paper adds epsilon, and lets it decay with the
+square of the local rate.
 """
 
 from dataclasses import dataclass

@@ -10,7 +10,7 @@ FedAvg.
 Departures: the proximal variant and the momentum that is shared through the server are left out.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fl_platform.algorithms.base import Algorithm, Updates
@@ -27,4 +27,5 @@ class FedNova(Algorithm, name="fednova", label="FedNova"):
 
     def server_direction(self, updates: Updates) -> Vector:
         steps = updates.effective_steps
-        return (updates.weights @ steps) * updates.average(updates.delta / steps[:, None])
+        per_step = super().server_direction(replace(updates, delta=updates.delta / steps[:, None]))
+        return (updates.weights @ steps) * per_step

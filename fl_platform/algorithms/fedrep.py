@@ -14,24 +14,27 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fl_platform.algorithms.base import Federation, LocalStep
+from fl_platform.algorithms.fedrep_rules import HEAD_STEPS, FedRepRules
 from fl_platform.algorithms.personal import PersonalPart, last_layers
 from fl_platform.config.options import option
 from fl_platform.models.flat import Stack
 
 
 @dataclass(eq=False)
-class FedRep(PersonalPart, name="fedrep", label="FedRep"):
+class FedRep(FedRepRules, PersonalPart, name="fedrep", label="FedRep"):
     """The last layers belong to each worker, which trains them first and the shared layers after."""
 
     equation: ClassVar[str] = r"x_\tau - \eta_l (g_{head} \text{ if } \tau < \tau_h \text{, else } g_{base})"
 
     personal_layers: int = option(1, "layers from the end that belong to workers", at_least=0, grid=(1, 2, 3))
-    head_steps: int = option(3, "steps of a round that train them; the others train the base", at_least=0)
+    head_steps: int | None = option(
+        None, "steps of a round that train them, the others train the base; null: 3, or all but one", at_least=0
+    )
 
     def personal_tensors(self, federation: Federation) -> list[bool]:
         return last_layers(federation, self.personal_layers, "algorithm.personal_layers")
 
     def local_direction(self, step: LocalStep) -> Stack:
-        is_head_step = step.index < self.head_steps
+        is_head_step = step.index < (HEAD_STEPS if self.head_steps is None else self.head_steps)
         is_fixed = ~self.is_personal if is_head_step else self.is_personal
         return super().local_direction(step).masked_fill(is_fixed, 0)

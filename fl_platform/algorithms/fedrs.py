@@ -3,6 +3,8 @@
 https://doi.org/10.1145/3447548.3467254. Workers minimise the cross-entropy of logits that are multiplied by alpha
 for the classes of which they have no sample, so that these classes' weights are pushed away less. With alpha = 1 it
 is FedAvg.
+Departures: the authors' code has a factor for every class, alpha + (1 - alpha) n_{i,c} / max_c n_{i,c}, which is the
+paper's for absent classes and for the largest; biases are scaled with the logits.
 """
 
 from dataclasses import dataclass

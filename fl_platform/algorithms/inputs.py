@@ -1,7 +1,7 @@
 """What the hooks of an algorithm are given: the federation, a start, a batch, a step, a finished stack, the updates."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Protocol
@@ -71,6 +71,18 @@ class LocalStart:
 
 
 @dataclass(frozen=True)
+class LocalSurvey:
+    """A stack of workers at x_t, before any of them takes a step."""
+
+    global_params: Vector
+    state: Mapping[str, Stack]
+    full_gradient: Callable[[Vector], Stack]
+    """Gradient over each worker's whole data at one point, in batches."""
+    round_gradient: Callable[[Vector], Stack]
+    """Mean gradient over the batches of this round at one point."""
+
+
+@dataclass(frozen=True)
 class LocalBatch:
     """One mini-batch of every worker of the stack, and the networks an objective may run on it.
 
@@ -134,6 +146,11 @@ class LocalStep:
     state: Mapping[str, Stack]
     gradient_at: Callable[[Stack | Vector], Stack]
     """Gradient of the local objective elsewhere, on the same batch with dropout of its own; statistics discarded."""
+    gradient_at_global: Callable[[], Stack]
+    """``gradient_at(global_params)``, for methods that ask in every step: it may come with those of later batches."""
+    gradient_at_previous: Callable[[], Stack]
+    """``gradient_at(previous_params)``; a method that declares ``uses_previous_gradient`` may have it from the step
+    before, where that model was trained."""
     record: Callable[..., None]
     """record(name, values, how="mean" | "max" | "sum"): logged once per round, over steps and workers."""
     remembered: dict[str, Stack]
@@ -222,6 +239,21 @@ class Updates:
     def average(self, stack: Stack) -> Vector:
         """avg_S: the cohort's weighted mean."""
         return self.weights @ stack
+
+    def pooled(self, mean: Vector) -> "Updates":
+        """These updates as a single one, for a server that may see no more of them than ``mean``.
+
+        It has the share of all of them in the population, their mean number of steps, and no worker's name.
+        """
+        return replace(
+            self,
+            workers=np.full(1, -1, np.int64),
+            delta=mean.unsqueeze(0),
+            weights=mean.new_ones(1),
+            population_weights=self.population_weights.sum(0, keepdim=True),
+            sent={},
+            step_counts=self.step_counts.mean(keepdims=True) if len(self.step_counts) else np.ones(1),
+        )
 
     def population_sum(self, stack: Stack) -> Vector:
         """Sum of q_i v_i over the cohort: how an average over all N workers changes."""

@@ -13,16 +13,15 @@ closest update. The paper does not tune f: it is what one wants to withstand. ``
 of multi-Krum, scaled to sum to 1; Krum has no mean.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from fl_platform.algorithms.base import Algorithm, Updates
+from fl_platform.algorithms.krum_rules import MultiKrumRules
+from fl_platform.algorithms.shares import whole_share
 from fl_platform.config.options import option
-from fl_platform.config.schema import Config
-from fl_platform.errors import UserError
 from fl_platform.models.flat import Stack, Vector
 
 
@@ -43,7 +42,7 @@ class Krum(Algorithm, name="krum", label="Krum"):
 
     def num_faulty(self, count: int) -> int:
         """f for a cohort of this size."""
-        return math.floor(self.faulty * count)
+        return whole_share(self.faulty, count)
 
     def num_selected(self, count: int) -> int:
         """m for a cohort of this size."""
@@ -66,21 +65,12 @@ class Krum(Algorithm, name="krum", label="Krum"):
 
 
 @dataclass(eq=False)
-class MultiKrum(Krum, name="multi_krum", label="Multi-Krum"):
+class MultiKrum(MultiKrumRules, Krum, name="multi_krum", label="Multi-Krum"):
     """The server averages the updates that lie closest to their neighbours."""
 
     equation: ClassVar[str] = r"d = \text{mean of the } m \text{ with the lowest } s(i)"
 
     selected: int | None = option(None, "m: updates that are averaged; null: S - f", at_least=1)
-
-    @classmethod
-    def check(cls, config: Config) -> None:
-        super().check(config)
-        selected = config.algorithm["selected"]
-        if selected is not None and selected > config.cohort_size:
-            raise UserError(
-                f"algorithm.selected={selected} is not allowed; it must be <= cohort_size={config.cohort_size}"
-            )
 
     def num_selected(self, count: int) -> int:
         return min(count, self.selected or count - self.num_faulty(count))

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStart, Start, Updates, state
+from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStart, Start, state
 from fl_platform.errors import UserError
 from fl_platform.models.flat import Stack, Vector
 
@@ -37,6 +37,10 @@ class PersonalPart(Algorithm):
         self.num_personal = sum(size for size, mine in zip(sizes, chosen, strict=True) if mine)
 
     @property
+    def private(self) -> Tensor | None:
+        return self.is_personal if self.num_personal else None
+
+    @property
     def num_private(self) -> int:
         return self.num_personal
 
@@ -49,9 +53,6 @@ class PersonalPart(Algorithm):
 
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:
         return {"personal": run.params}
-
-    def server_direction(self, updates: Updates) -> Vector:
-        return super().server_direction(updates).masked_fill(self.is_personal, 0)
 
 
 def last_layers(federation: Federation, count: int, key: str) -> list[bool]:

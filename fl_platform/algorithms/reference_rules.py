@@ -16,3 +16,8 @@ class ReferenceRules(Rules):
             raise UserError(f"compression.name={config.compression.name} with algorithm.name={name}: nothing is sent")
         if config.faults.kind not in ("none", "label_flip"):
             raise UserError(f"faults.kind={config.faults.kind} with algorithm.name={name}: nothing is sent")
+        if config.server_lr != 1 or config.server_lr_schedule != "constant":
+            raise UserError(
+                f"server_lr={config.server_lr:g} with algorithm.name={name}: there is no server whose steps it could "
+                "scale; leave server_lr and its schedule out"
+            )

@@ -59,13 +59,27 @@ def load_folder(dataset: Dataset, folder: Path) -> tuple[Samples, Samples]:
     Raises ``DamagedData`` if a file is damaged, and ``UserError`` if the samples are not as ``dataset`` describes them.
     """
     try:
-        train, test = dataset.load(folder)
+        loaded = dataset.load(folder)
     except readers.DamagedFile as error:
         raise DamagedData(dataset.name, str(error), get_command(dataset.name, folder)) from None
+    if not (isinstance(loaded, tuple) and len(loaded) == 2 and all(isinstance(part, Samples) for part in loaded)):
+        raise UserError(
+            f"data.name={dataset.name}: load of {type(dataset).__qualname__} must return two Samples, (train, test), "
+            f"not {_shown(loaded)}"
+        )
+    train, test = loaded
     for part, samples in (("training", train), ("test", test)):
         if fault := dataset.fault(samples):
-            raise UserError(f"data.name={dataset.name}: in the {part} set of {folder}, {fault}")
+            where = f" of {folder}" if dataset.folders else ""
+            raise UserError(f"data.name={dataset.name}: in the {part} set{where}, {fault}")
     return train, test
+
+
+def _shown(found: object) -> str:
+    """What was returned, by its types."""
+    if isinstance(found, tuple):
+        return f"({', '.join(type(part).__name__ for part in found)})"
+    return type(found).__name__
 
 
 def get_command(name: str, folder: Path | None = None) -> str:

@@ -2,12 +2,15 @@
 
 import dataclasses
 
+import numpy as np
+
 from fl_platform import seeding
 from fl_platform.config.registry import PARTITIONS
 from fl_platform.config.schema import Config
 from fl_platform.data import datasets
 from fl_platform.data.partition import Partition, make_partition
 from fl_platform.data.samples import Samples, hold_out
+from fl_platform.data.worker_tests import split_worker_tests
 from fl_platform.errors import UserError
 
 
@@ -19,13 +22,15 @@ def prepare(config: Config) -> tuple[Samples, Samples]:
     """
     train, test = datasets.load(config.data.name, config.data.root)
     if config.data.validation_fraction > 0:
-        return split_validation(train, config.data.validation_fraction, config.seed)
+        by_owner = config.data.partition == "natural" and train.owners is not None
+        return split_validation(train, config.data.validation_fraction, config.seed, by_owner=by_owner)
     return train, test
 
 
-def split_validation(train: Samples, fraction: float, seed: int) -> tuple[Samples, Samples]:
+def split_validation(train: Samples, fraction: float, seed: int, *, by_owner: bool = False) -> tuple[Samples, Samples]:
     """Hold out a stratified fraction; returns (training, validation), which depend on the seed alone.
 
+    ``by_owner`` takes it from every owner's samples and leaves each at least two, so that none is lost as a worker.
     Raises ``UserError`` if either side would be empty.
     """
     count = round(fraction * len(train))
@@ -34,6 +39,13 @@ def split_validation(train: Samples, fraction: float, seed: int) -> tuple[Sample
             f"data.validation_fraction={fraction:g} holds out {count} of {len(train)} training samples; "
             "it must leave at least one on either side"
         )
+    if by_owner:
+        assert train.owners is not None
+        order = np.argsort(train.owners.numpy(), kind="stable")
+        _, sizes = np.unique(train.owners.numpy(), return_counts=True)
+        owned = Partition(order, np.concatenate([[0], np.cumsum(sizes)]))
+        kept_by, held_by = split_worker_tests(owned, train.labels.numpy(), fraction, seed, purpose="validation")
+        return train.subset(np.sort(kept_by.indices)), train.subset(np.sort(held_by.indices))
     kept, held = hold_out(train.labels.numpy(), count, seeding.generator(seed, "validation"))
     return train.subset(kept), train.subset(held)
 

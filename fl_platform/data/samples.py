@@ -8,6 +8,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from fl_platform.errors import UserError
+
 Kind = Literal["images", "numbers", "tokens"]
 """What features are: uint8 pixels [C, H, W], floating-point numbers of any shape, or integer ids [T]."""
 
@@ -26,10 +28,16 @@ class Samples:
 
     @staticmethod
     def from_arrays(features: NDArray[Any], labels: ArrayLike, owners: ArrayLike | None = None) -> "Samples":
-        """Wrap NumPy arrays; the features share memory with the array."""
-        classes = torch.from_numpy(np.asarray(labels).astype(np.int64))
-        owned = None if owners is None else torch.from_numpy(np.asarray(owners).astype(np.int64))
-        return Samples(torch.from_numpy(features), classes, owned)
+        """Wrap NumPy arrays; the features share memory with the array where torch can read it as it is.
+
+        Raises UserError for features that are not numbers, and for labels and owners that are not whole numbers.
+        """
+        given = np.asarray(features)
+        if given.dtype.kind not in "biuf":
+            raise UserError(f"Samples.from_arrays: features are {given.dtype}; they must be numbers")
+        readable = np.require(given, given.dtype.newbyteorder("="), ["C", "W"])
+        owned = None if owners is None else _whole_numbers("owners", owners)
+        return Samples(torch.from_numpy(readable), _whole_numbers("labels", labels), owned)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -74,6 +82,17 @@ class Samples:
             if low < 0 or high >= num_tokens:
                 return f"token {low if low < 0 else high} is outside 0..{num_tokens - 1}"
         return None
+
+
+def _whole_numbers(name: str, values: ArrayLike) -> Tensor:
+    """Labels or owners as int64; UserError where they are text, fractions or missing."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "biuf":
+        raise UserError(f"Samples.from_arrays: {name} are {given.dtype}; they must be whole numbers from 0 on")
+    if given.dtype.kind == "f" and not (np.isfinite(given) & (given == np.floor(given))).all():
+        wrong = given[~(np.isfinite(given) & (given == np.floor(given)))].flat[0]
+        raise UserError(f"Samples.from_arrays: {name} contain {wrong:g}; they must be whole numbers from 0 on")
+    return torch.from_numpy(given.astype(np.int64))
 
 
 def _is_dtype_of(kind: Kind, dtype: torch.dtype) -> bool:

@@ -11,7 +11,7 @@ LEAST = 2
 
 
 def split_worker_tests(
-    partition: Partition, labels: Indices, fraction: float, seed: int
+    partition: Partition, labels: Indices, fraction: float, seed: int, purpose: str = "worker_test"
 ) -> tuple[Partition, Partition]:
     """Take a fraction of every worker's samples out of its training data; returns (training, tests).
 
@@ -22,7 +22,7 @@ def split_worker_tests(
     for worker in range(partition.num_workers):
         own = partition.of(worker)
         count = max(0, min(round(fraction * len(own)), len(own) - LEAST))
-        stays, leaves = hold_out(labels[own], count, seeding.generator(seed, "worker_test", worker))
+        stays, leaves = hold_out(labels[own], count, seeding.generator(seed, purpose, worker))
         kept.append(own[stays])
         held.append(own[leaves])
     return joined(kept), joined(held)

@@ -35,11 +35,14 @@ class Choice:
 def choose_engine(asked: str, device: torch.device, trial: Callable[[], dict[str, float]]) -> Choice:
     """The engine asked for; for ``auto`` the loop on a CPU, elsewhere the one that is faster in a trial.
 
-    ``trial`` returns the seconds of each engine on the device; it is called only where it decides.
+    ``trial`` returns the seconds of each engine on the device; it is called only where it decides. It returns none
+    where memory does not suffice for one worker: the loop, which needs least, will say so.
     """
     if asked != "auto":
         return Choice(asked, device.type)
     if device.type == "cpu":
         return Choice(ON_CPU, device.type)
     seconds = trial()
+    if not seconds:
+        return Choice("loop", device.type)
     return Choice(min(seconds, key=lambda name: seconds[name]), device.type, seconds)

@@ -4,17 +4,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
 
-from fl_platform.engines.ranks import Ranks
+from fl_platform.engines.device_memory import DeviceMemory, is_out_of_memory
+from fl_platform.engines.ranks import Ranks, balanced_shares
 from fl_platform.engines.records import Records
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LocalResult, LocalWork
-from fl_platform.errors import UserError
+from fl_platform.errors import OutOfMemory
 from fl_platform.kernels.recycled import Recycler
+from fl_platform.models.flat import Stack
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -55,41 +58,61 @@ class TrainingPool:
         with self.borrowed() as training:
             return training.train(work.part(rows), result, rows)
 
+    def survey(self, work: LocalWork, found: Stack, rows: slice) -> None:
+        """Ask some of the workers for their survey on whichever thread calls; writes their rows."""
+        with self.borrowed() as training:
+            training.survey(work.part(rows), found, rows)
 
-def train_in_chunks(pool: TrainingPool, work: LocalWork, result: LocalResult, share: slice, chunk: int | None) -> None:
-    """Train the workers of ``share`` one chunk after another, of a length that fits the device.
+    def forget_graphs(self) -> None:
+        """Drop captured gradients, whose shapes do not occur again."""
+        with self.borrowed() as training:
+            training.graphs.clear()
 
-    Without a configured length, the first worker on CUDA is trained alone: what it takes says how many fit. Where
-    memory runs out all the same, the length is halved, for the rounds to come as well. Raises UserError where it does
-    not suffice for one worker.
+
+def in_chunks(
+    pool: TrainingPool, piece: Callable[[slice], Found], work: LocalWork, share: slice, chunk: int | None
+) -> list[Found]:
+    """Compute ``piece`` of the workers of ``share`` one chunk after another, of a length that fits their device.
+
+    Without a configured length, on a device that tells its memory, the first worker is trained alone before: what it
+    takes says how many fit. Where memory runs out all the same, the length is halved, for the rounds to come as well.
+    Raises OutOfMemory where it does not suffice for one worker.
     """
-    device, done = result.delta.device, share.start
-    fitting = pool.fitting or chunk
+    device = work.global_params.device
+    memory, found, done, fitting = DeviceMemory(device), list[Found](), share.start, pool.fitting or chunk
     while done < share.stop:
-        is_probe = fitting is None and device.type == "cuda"
-        rows = slice(done, min(done + (1 if is_probe else fitting or len(work.workers)), share.stop))
-        before = 0
-        if is_probe:
-            torch.cuda.reset_peak_memory_stats(device)
-            before = torch.cuda.memory_allocated(device)
+        is_probe = fitting is None and memory.is_told
+        rows = slice(done, min(done + (1 if is_probe else fitting or share.stop), share.stop))
+        counted, refusal = work.gradient_passes.copy(), None
         try:
-            result.records.extend(pool.train(work, result, rows))
-        except torch.OutOfMemoryError:
-            length = rows.stop - rows.start
-            if length == 1:
-                raise UserError(
-                    f"the memory of {device} does not suffice to train one worker; use a smaller batch_size or model, "
-                    "state.device=cpu, or algorithm.memory_device=cpu where there is a gradient memory"
-                ) from None
-            pool.fitting = fitting = length // 2
-            print(f"out of memory: {fitting} workers at once from here on (cohort_chunk was {length})", file=sys.stderr)
-            torch.cuda.empty_cache()
-            continue
-        if is_probe:
-            pool.fitting = fitting = workers_that_fit(
-                torch.cuda.max_memory_allocated(device) - before, *torch.cuda.mem_get_info(device)
-            )
-        done = rows.stop
+            if is_probe:  # what it finds is computed again with the others
+                taken = memory.measured(partial(piece, rows))[1]
+                pool.forget_graphs()
+                pool.fitting = fitting = workers_that_fit(taken, memory.free, memory.total)
+            else:
+                found.append(piece(rows))
+                done = rows.stop
+                continue
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            refusal = " ".join(str(error).split())
+        work.gradient_passes[:] = counted
+        if refusal is not None:
+            memory.release()  # here: while the error was handled, its frames held the tensors of the piece
+            pool.fitting = fitting = halved(rows.stop - rows.start, device, refusal)
+    return found
+
+
+def halved(length: int, device: torch.device, refusal: str) -> int:
+    """Half as many workers as did not fit, with a line on stderr; OutOfMemory where it was one."""
+    if length == 1:
+        raise OutOfMemory(
+            f"the memory of {device} does not suffice to train one worker; use a smaller batch_size or model, "
+            f"state.device=cpu, or algorithm.memory_device=cpu where there is a gradient memory ({refusal})"
+        )
+    print(f"out of memory: {length // 2} workers at once from here on (cohort_chunk was {length})", file=sys.stderr)
+    return length // 2
 
 
 def workers_that_fit(one: int, free: int, total: int) -> int:
@@ -102,22 +125,42 @@ def train_cohort(
 ) -> LocalResult:
     """Train every worker, ``chunk`` at a time; ``widths`` are the lengths of what each keeps and sends."""
     result = LocalResult.empty(work, widths, pool.memory)
-    share = ranks.share(len(work.workers))
-    if pool.size > 1:  # on a CPU, where memory does not run out with an exception
-        step = chunk or len(work.workers)
-        pieces = [slice(start, min(start + step, share.stop)) for start in range(share.start, share.stop, step)]
-        for records in pool.map(lambda rows: pool.train(work, result, rows), pieces):
-            result.records.extend(records)
-    else:
-        train_in_chunks(pool, work, result, share, chunk)
+    for records in pieces_of(pool, lambda rows: pool.train(work, result, rows), work, chunk, ranks):
+        result.records.extend(records)
     if ranks.size > 1:
-        gather(result, ranks)
+        gather(result, ranks, shares_of(work, ranks))
     return result
 
 
-def gather(result: LocalResult, ranks: Ranks) -> None:
+def survey_cohort(pool: TrainingPool, work: LocalWork, chunk: int | None, ranks: Ranks) -> Stack:
+    """(S, d): what every worker reports before it trains, on every rank."""
+    found = work.global_params.new_empty(len(work.workers), work.global_params.numel())
+    pieces_of(pool, lambda rows: pool.survey(work, found, rows), work, chunk, ranks)
+    if ranks.size > 1:
+        ranks.exchange(found, shares_of(work, ranks))
+    return found
+
+
+def shares_of(work: LocalWork, ranks: Ranks) -> list[slice]:
+    """The workers that each rank trains: neighbours in the order of the work, about as many steps for every rank."""
+    return balanced_shares(ranks.size, work.plan.steps.tolist())
+
+
+def pieces_of(
+    pool: TrainingPool, piece: Callable[[slice], Found], work: LocalWork, chunk: int | None, ranks: Ranks
+) -> list[Found]:
+    """``piece`` of this rank's workers, ``chunk`` at a time: on all threads, or one after another."""
+    share = shares_of(work, ranks)[ranks.rank]
+    if pool.size > 1:  # on a CPU, where memory does not run out with an exception
+        step = chunk or len(work.workers)
+        pieces = [slice(start, min(start + step, share.stop)) for start in range(share.start, share.stop, step)]
+        return pool.map(piece, pieces)
+    return in_chunks(pool, piece, work, share, chunk)
+
+
+def gather(result: LocalResult, ranks: Ranks, shares: list[slice]) -> None:
     """Every rank's rows on every rank."""
     for stack in result.stacks:
-        ranks.exchange(stack)
+        ranks.exchange(stack, shares)
     ranks.sum(torch.from_numpy(result.gradient_passes))  # zero for the workers of other ranks
     result.records = result.records.of_all(ranks)

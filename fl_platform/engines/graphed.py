@@ -85,6 +85,8 @@ class GraphedObjective(StackedObjective):
     def _captured(self, inputs: dict[str, Tensor], shapes: dict[str, Any], updates: bool) -> "Captured | None":
         """A graph for these shapes; None where there are enough, or one cannot be captured."""
         if len(self._training.graphs) >= MOST_GRAPHS:
+            if len(self._training.graphs) == MOST_GRAPHS:
+                print(f"graphs=true: shapes after the first {MOST_GRAPHS} are computed without", file=sys.stderr)
             return None
         places = {name: tensor.new_zeros(shapes[name]) for name, tensor in inputs.items()}
         twin = copy.copy(self)

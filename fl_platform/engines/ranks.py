@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -28,9 +29,13 @@ class Ranks:
         """The consecutive rows of ``count`` that are this rank's."""
         return share_of(self.rank, self.size, count)
 
-    def exchange(self, stack: Tensor) -> None:
-        """Every rank's share of the rows on every rank, in place: each row travels once."""
-        self._broadcast([stack[share_of(source, self.size, len(stack))] for source in range(self.size)])
+    def exchange(self, stack: Tensor, shares: Sequence[slice] | None = None) -> None:
+        """Every rank's share of the rows on every rank, in place: each row travels once.
+
+        ``shares`` are the ranks' rows, by rank; those of ``share`` unless given.
+        """
+        shares = shares or [share_of(source, self.size, len(stack)) for source in range(self.size)]
+        self._broadcast([stack[rows] for rows in shares])
 
     def _broadcast(self, pieces: Sequence[Tensor]) -> None:
         """A piece from every rank to all others, in place."""
@@ -102,3 +107,20 @@ class Ranks:
 def share_of(rank: int, size: int, count: int) -> slice:
     """The consecutive rows of ``count`` that belong to one of ``size`` ranks."""
     return slice(rank * count // size, (rank + 1) * count // size)
+
+
+def balanced_shares(size: int, steps: Sequence[int]) -> list[slice]:
+    """Consecutive rows for each of ``size`` ranks, so that the sums of their steps are about equal.
+
+    Each border lies where the steps before it come nearest to its part of all. Rows with equal steps are shared as
+    ``share_of`` does.
+    """
+    if len(set(steps)) <= 1:
+        return [share_of(rank, size, len(steps)) for rank in range(size)]
+    before = [0, *accumulate(steps)]
+
+    def border(rank: int) -> int:
+        return min(range(len(before)), key=lambda row: abs(before[row] * size - rank * before[-1]))
+
+    borders = [border(rank) for rank in range(size)]
+    return [slice(first, last) for first, last in pairwise([*borders, len(steps)])]

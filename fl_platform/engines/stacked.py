@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fl_platform.algorithms.base import LocalBatch
+from fl_platform.algorithms.returned import check_losses
 from fl_platform.engines.training import LocalTraining, Objective
 from fl_platform.engines.work import LoadedPlan, LocalWork, part_of
 from fl_platform.models.flat import Stack, Vector
@@ -65,6 +66,7 @@ class StackedObjective(Objective):
         with allowing_tf32(self._network.allows_tf32):
             output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
             loss = self._training.algorithm.local_loss(self._view(output))
+            check_losses(self._training.algorithm, loss, size, params.device)
             gradients = torch.autograd.grad(loss.sum(), leaves)
         stack = self._training.empty("gradient", size, self._work)
         return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=stack), loss.detach()

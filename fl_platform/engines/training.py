@@ -14,15 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fl_platform.algorithms.base import (
-    Algorithm,
-    LocalRun,
-    LocalStart,
-    LocalStep,
-    check_returned,
-    has_default,
-)
+from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStart, LocalStep, LocalSurvey, has_default
 from fl_platform.algorithms.inputs import per_worker
+from fl_platform.algorithms.returned import check_names, check_pair, check_returned
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.engines.records import Records
@@ -88,6 +82,14 @@ class Objective(ABC):
     def gradient_at(self, params: Stack | Vector) -> Stack:
         """Gradients elsewhere; running statistics are left alone."""
 
+    def gradient_at_global(self, params: Vector) -> Stack:
+        """Gradients at x_t, ``params``; an engine may compute those of later batches at the same time."""
+        return self.gradient_at(params)
+
+    def gradient_at_previous(self, params: Stack) -> Stack:
+        """Gradients at x_{tau-1}, ``params``; an engine may have computed them in the step before."""
+        return self.gradient_at(params)
+
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
         """All steps along the plain gradient in one call, in place: (steps, S) losses. None without a kernel for it."""
         return None
@@ -140,12 +142,25 @@ class LocalTraining:
         self._finish(work, params, result, rows, remembered)
         return records
 
+    def survey(self, work: LocalWork, found: Stack, rows: slice) -> None:
+        """Write what the workers report before they train into ``rows`` of ``found``."""
+        survey = LocalSurvey(
+            global_params=work.global_params,
+            state=work.state,
+            full_gradient=lambda at: self._full_gradient(work, at),
+            round_gradient=lambda at: self._round_gradient(work, at),
+        )
+        stack = self.algorithm.survey_local(survey)
+        check_returned(self.algorithm, "survey_local", stack, found[rows])
+        found[rows] = stack
+
     def _start(self, work: LocalWork) -> tuple[Stack | Vector, Stack | Vector]:
         """What the workers start from: parameters and running statistics, for each or for all."""
         start = LocalStart(work.workers, work.global_params, work.global_buffers, work.buffers, work.state)
-        params, buffers = self.algorithm.start_local(start)
-        for found, like in ((params, work.global_params), (buffers, work.global_buffers)):
-            check_returned(self.algorithm, "start_local", found, like, rows=len(work.workers))
+        found = self.algorithm.start_local(start)
+        likes = (work.global_params, work.global_buffers)
+        check_pair(self.algorithm, "start_local", found, likes, rows=len(work.workers))
+        params, buffers = found
         return params, buffers
 
     def _steps(
@@ -184,6 +199,8 @@ class LocalTraining:
                 relative_sizes=sizes,
                 state=state,
                 gradient_at=objective.gradient_at,
+                gradient_at_global=partial(objective.gradient_at_global, work.global_params),
+                gradient_at_previous=partial(objective.gradient_at_previous, previous),
                 record=records.record,
                 remembered=remembered,
             )
@@ -215,7 +232,9 @@ class LocalTraining:
             full_gradient=lambda at: self._full_gradient(work, at),
             round_gradient=lambda at: self._round_gradient(work, at),
         )
-        for name, stack in self.algorithm.finish_local(run).items():
+        found = self.algorithm.finish_local(run)
+        check_names(self.algorithm, "finish_local", found, {*self.algorithm.keeps, *self.algorithm.sends})
+        for name, stack in found.items():
             check_returned(self.algorithm, "finish_local", stack, result.outcome[name][rows])
             result.outcome[name][rows] = stack
 
@@ -263,7 +282,7 @@ class LocalTraining:
         loaded = self._load(work, plans)
         counts = torch.cat([plan.counts for plan in loaded]).to(at.dtype)[:, :, None]
         gradients = (
-            counts[number] * self._gradient_of(self._objective(self, work, loaded[number]), 0, at)
+            weighted(self._gradient_of(self._objective(self, work, loaded[number]), 0, at), counts[number], plan)
             for number, plan in enumerate(plans.values())
             if plan.counts.any()
         )
@@ -273,6 +292,12 @@ class LocalTraining:
     def _gradient_of(objective: Objective, step: int, at: Vector) -> Stack:
         objective.load(step)
         return objective.gradient_at(at)
+
+
+def weighted(gradients: Stack, counts: Tensor, plan: BatchPlan) -> Stack:
+    """Gradients times the samples of their batches; zero for workers without one, whose padding may overflow."""
+    found = counts * gradients
+    return found if plan.counts.all() else torch.where(counts > 0, found, 0)
 
 
 def add_up(stacks: Iterable[Stack]) -> Stack:

@@ -5,12 +5,13 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fl_platform.data.streams import BatchPlan
+from fl_platform.engines.device_memory import DeviceMemory, is_out_of_memory
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LocalResult, LocalWork
 from fl_platform.kernels.recycled import Recycler
@@ -20,6 +21,13 @@ STEPS = 2
 REPEATS = 2  # after one that warms up
 
 
+class Taken(NamedTuple):
+    """What a trial found: seconds by engine, and whether they are of all workers; nothing where not one fits."""
+
+    seconds: dict[str, float]
+    is_whole: bool = True
+
+
 def device_name(device: torch.device) -> str:
     """What a card is called by its driver; for other devices their type."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
@@ -27,22 +35,26 @@ def device_name(device: torch.device) -> str:
 
 def seconds_of(
     trainings: Mapping[str, LocalTraining], params: Vector, buffers: Vector, workers: int, batch: int
-) -> dict[str, float]:
+) -> Taken:
     """Seconds of ``STEPS`` steps of that many workers with each engine, the faster of a few.
 
     Where memory does not suffice for all workers at once, both engines are tried with half as many; where it does not
     for one, the run itself will say so.
     """
-    while workers > 0:
+    memory, tried = DeviceMemory(params.device), workers
+    while tried > 0:
         try:
-            return {
-                name: fastest(training, params, buffers, workers, batch, 1 if name == "loop" else workers)
+            seconds = {
+                name: fastest(training, params, buffers, tried, batch, 1 if name == "loop" else tried)
                 for name, training in trainings.items()
             }
-        except torch.OutOfMemoryError:
-            workers //= 2
-            torch.cuda.empty_cache()
-    return {"loop": 0.0}
+            return Taken(seconds, is_whole=tried == workers)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        tried //= 2
+        memory.release()
+    return Taken({}, is_whole=False)
 
 
 def fastest(training: LocalTraining, params: Vector, buffers: Vector, workers: int, batch: int, chunk: int) -> float:
@@ -86,8 +98,10 @@ def wait_for(tensor: Vector) -> None:
     tensor.sum().item()
 
 
-def kept(place: Path, about: Mapping[str, Any], trial: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """The result of a trial under the same circumstances, from the cache or taken now.
+def kept(place: Path, about: Mapping[str, Any], trial: Callable[[], Taken]) -> dict[str, float]:
+    """The seconds of a trial under the same circumstances, from the cache or taken now.
+
+    A trial for which memory did not suffice is not kept: other programs may have held it.
 
     ``place`` is the directory of the cache and ``about`` what the result depends on. A cache that cannot be read or
     written costs a trial, never an error.
@@ -100,7 +114,9 @@ def kept(place: Path, about: Mapping[str, Any], trial: Callable[[], dict[str, fl
             return {str(name): float(value) for name, value in found["seconds"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
-    seconds = trial()
+    seconds, is_whole = trial()
+    if not is_whole:
+        return seconds
     try:
         place.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"about": json.loads(text), "seconds": seconds}, indent=1), encoding="utf-8")

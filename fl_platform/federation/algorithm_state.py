@@ -1,4 +1,4 @@
-"""What an algorithm is told before the first round, and its state from a checkpoint."""
+"""What an algorithm is given before the first round, and its state from a checkpoint."""
 
 from typing import Any
 

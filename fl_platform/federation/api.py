@@ -10,6 +10,7 @@ from fl_platform.config.resolve import RunSpec, resolve
 from fl_platform.config.short_forms import keys_of
 from fl_platform.errors import UserError
 from fl_platform.federation.launch import launch
+from fl_platform.federation.named_code import trust
 from fl_platform.federation.result import SHOWN, Result
 from fl_platform.federation.resume import resumed
 from fl_platform.runs import metrics
@@ -57,6 +58,7 @@ def stored_result(spec: RunSpec) -> Result | None:
     stored = files.result()
     if stored is None or stored[metrics.STATUS] != RunStatus.FINISHED or not stored.keys() >= SHOWN:
         return None
+    trust(spec.config)
     return Result(stored, files.path)
 
 

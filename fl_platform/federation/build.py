@@ -12,7 +12,6 @@ from fl_platform.data import datasets
 from fl_platform.data.prepare import partition_of, prepare
 from fl_platform.data.sets.base import Dataset
 from fl_platform.errors import UserError
-from fl_platform.federation.faults import flip_labels
 from fl_platform.federation.module import FederatedModule
 from fl_platform.models.layers import BatchNorm
 from fl_platform.models.network import PRECISIONS, Network
@@ -37,7 +36,7 @@ def instantiate(kind: Any, values: Mapping[str, Any]) -> Any:
 
 
 def build(config: Config, algorithm: base.Algorithm) -> FederatedModule:
-    """Return the module of a resolved configuration: its data, dealt to workers, and the network the algorithm needs.
+    """Return the module of a resolved configuration: its data, divided among workers, and the algorithm's network.
 
     Raises UserError where the data set is missing or does not fit, or the model cannot be trained by workers.
     """
@@ -45,9 +44,6 @@ def build(config: Config, algorithm: base.Algorithm) -> FederatedModule:
     train_set, test_set = prepare(config)
     network = make_network(config, dataset, algorithm)
     partition = partition_of(config, train_set)
-    if config.faults.kind == "label_flip":
-        labels = flip_labels(train_set.labels, partition, dataset.num_classes, config)
-        train_set = dataclasses.replace(train_set, labels=labels)
     return FederatedModule(config, dataset, network, train_set, test_set, partition)
 
 

@@ -82,6 +82,16 @@ class RoundCheckpoint(Checkpoint):
                 path.unlink(missing_ok=True)
 
 
+def check_length(name: str, saved: Any, own: torch.Tensor) -> None:
+    """Raise UserError unless a checkpoint's tensor has the length of the module's own."""
+    if not isinstance(saved, torch.Tensor) or saved.shape != own.shape:
+        count = saved.numel() if isinstance(saved, torch.Tensor) else 0
+        raise UserError(
+            f"the checkpoint has {count} values of {name} and the model {own.numel()}: "
+            "the model was changed; leave out --continue or --resume to start again"
+        )
+
+
 def write_named(content: dict[str, Any], directory: Path, name_of: Callable[[Path], str]) -> Path:
     """Write tensors and plain values to a file that is complete or absent; ``name_of`` its content names it."""
     directory.mkdir(parents=True, exist_ok=True)

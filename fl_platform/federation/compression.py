@@ -20,9 +20,11 @@ Downloads and running statistics are not compressed. Faults happen afterwards: a
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fl_platform import noise
 from fl_platform.algorithms.base import Algorithm, Start
@@ -30,18 +32,10 @@ from fl_platform.config.groups import CompressionConfig
 from fl_platform.config.schema import Config
 from fl_platform.engines.transfer import to_device
 from fl_platform.engines.work import LocalResult
+from fl_platform.federation.uploads import UPDATE, travelling
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.runs import metrics
 from fl_platform.seeding import stream_keys
-
-UPDATE = "update"
-"""What x_t - x_i is called among the vectors that travel."""
-
-
-def travelling(algorithm: Algorithm) -> list[str]:
-    """Return what each worker sends: its update, unless what it ``sends`` fills all its uploads (MIFA), and that."""
-    update = [UPDATE] if algorithm.uploads > len(algorithm.sends) else []
-    return [*update, *algorithm.sends]
 
 
 def error_memory(algorithm: Algorithm, compression: CompressionConfig) -> dict[str, Start]:
@@ -65,7 +59,7 @@ def compress(
         wanted = delta if name == UPDATE else outcome[name]
         if memory_of(name) in memory:
             wanted = wanted + memory[memory_of(name)]
-        sent = compressed(wanted, name, result.workers, config, round)
+        sent = compressed_part(wanted, algorithm.private, name, result.workers, config, round)
         error = wanted - sent
         if memory_of(name) in memory:
             outcome[memory_of(name)] = error
@@ -78,6 +72,19 @@ def compress(
     return replace(result, delta=delta, outcome=outcome)
 
 
+def compressed_part(
+    stack: Stack, private: Tensor | None, name: str, workers: np.ndarray, config: Config, round: int
+) -> Stack:
+    """Return C of every row, as of a shorter one without the private numbers, which stay zero."""
+    if private is None:
+        return compressed(stack, name, workers, config, round)
+    if bool(private.all()):
+        return torch.zeros_like(stack)
+    places = (~private).nonzero().flatten()
+    part = compressed(stack[:, places], name, workers, config, round)
+    return torch.zeros_like(stack).index_copy(1, places, part)
+
+
 def compressed(stack: Stack, name: str, workers: np.ndarray, config: Config, round: int) -> Stack:
     """Return C of every row."""
     if config.compression.name == "topk":
@@ -87,8 +94,8 @@ def compressed(stack: Stack, name: str, workers: np.ndarray, config: Config, rou
 
 
 def num_kept(dim: int, fraction: float) -> int:
-    """Return k: at least one entry of ``dim``."""
-    return max(1, math.ceil(fraction * dim))
+    """Return k: at least one entry of ``dim``. The fraction is the decimal that was written: 0.07 of 100 is 7."""
+    return max(1, math.ceil(Decimal(str(fraction)) * dim))
 
 
 def largest_entries(stack: Stack, count: int) -> Stack:
@@ -119,6 +126,8 @@ def encoded_bytes(dim: int, element_size: int, compression: CompressionConfig) -
     topk: the k values, and the shorter of k packed indices and a map of dim bits; never more than the whole vector.
     quantise: ``bits`` for each entry and one number for the scale.
     """
+    if dim == 0:
+        return 0
     whole = 8 * element_size * dim
     if compression.name == "topk":
         kept = num_kept(dim, compression.fraction)

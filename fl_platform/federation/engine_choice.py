@@ -42,7 +42,7 @@ def engine_of(
     params, buffers = start
     workers = max(1, min(config.cohort_size, config.cohort_chunk or config.cohort_size) // ranks.size)
 
-    def take() -> dict[str, float]:
+    def take() -> trial.Taken:
         trainings = {
             name: LocalTraining(
                 kind,

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +70,20 @@ def example(trained: Trained) -> torch.Tensor:
     return example_inputs(trained.dataset.shape, trained.dataset.features, trained.params.dtype)
 
 
-def export(run: Path, to: Path, which: Which = "last", form: str = "state_dict") -> list[Path]:
+def export(
+    run: Path, to: Path, which: Which = "last", form: str = "state_dict", code: Collection[str] = ()
+) -> list[Path]:
     """Write the model of a run directory to a file, and a card beside it; returns both paths.
 
-    ``form`` is a key of ``FORMATS``. Raises UserError where the model was not kept, cannot be written as that, or the
-    file cannot be written.
+    ``form`` is a key of ``FORMATS``, and ``code`` is that of ``load_model``. Raises UserError where the model was not
+    kept, names other code, cannot be written as that, or the file cannot be written.
     """
     if form not in FORMATS:
         raise unknown_name("--format", form, FORMATS)
     check_writable(to.parent, f"--to {to}")
     if to.is_dir():
         raise UserError(f"--to {to} is a directory; give a file")
-    trained = read_trained(run, which)
+    trained = read_trained(run, which, code=code)
     try:
         content = FORMATS[form](trained)
     except (RuntimeError, ValueError, TypeError) as error:  # a forward that torch cannot follow

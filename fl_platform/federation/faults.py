@@ -9,10 +9,12 @@ Kinds of ``faults.kind``, for a faulty worker's update d_i:
     gaussian       normal noise with standard deviation ``faults.std`` in every coordinate
     same_value     ``faults.value`` in every coordinate (Li et al., RSA, 2019, https://arxiv.org/abs/1811.03761)
     alie           mean - z * std of the sound updates of the round, per coordinate: "A Little Is Enough" (Baruch et
-                   al., 2019, https://arxiv.org/abs/1902.06156); the faulty workers know all updates and collude
+                   al., 2019, https://arxiv.org/abs/1902.06156); the faulty workers know all updates and collude,
+                   where the authors' know their own
     label_flip     d_i itself, but the worker trains on labels K - 1 - y; see ``flip_labels``
 
-Faults change the update d_i alone: running statistics and what a method sends beside its update arrive as they are.
+Faults change the update d_i alone, or what a method sends in its place (MIFA, FedSpeed): running statistics and what a
+method sends beside its update arrive as they are.
 """
 
 import math
@@ -25,20 +27,24 @@ from torch import Tensor
 
 from fl_platform.config.schema import Config
 from fl_platform.data.partition import Partition
+from fl_platform.data.samples import Samples
 from fl_platform.engines.work import LocalResult
+from fl_platform.federation.uploads import UPDATE
 from fl_platform.models.flat import Stack
 from fl_platform.seeding import generator, torch_generator
 
 
-def inject_faults(result: LocalResult, config: Config, round: int) -> tuple[LocalResult, int]:
-    """Replace the updates of the round's faulty workers; returns the result and how many they are."""
+def inject_faults(result: LocalResult, config: Config, round: int, sent_as: str = UPDATE) -> tuple[LocalResult, int]:
+    """Replace the updates of the round's faulty workers, ``sent_as`` this; returns the result and how many they are."""
     rows = np.flatnonzero(faulty(result.workers, config, round))
     if config.faults.kind == "label_flip":
         return result, len(rows)
     index = torch.from_numpy(rows).to(result.delta.device)
-    delta = result.delta.clone()  # the algorithm was given the workers' own
-    delta[index] = faulty_updates(delta, rows, index, config, round)
-    return replace(result, delta=delta), len(rows)
+    sent = (result.delta if sent_as == UPDATE else result.outcome[sent_as]).clone()  # hooks were given the workers' own
+    sent[index] = faulty_updates(sent, rows, index, config, round)
+    if sent_as == UPDATE:
+        return replace(result, delta=sent), len(rows)
+    return replace(result, outcome={**result.outcome, sent_as: sent}), len(rows)
 
 
 def faulty(workers: np.ndarray, config: Config, round: int) -> np.ndarray:
@@ -82,6 +88,16 @@ def alie_deviations(num_workers: int, num_faulty: int) -> float:
     if supporters <= 0 or supporters >= sound:
         return 0.0
     return max(0.0, NormalDist().inv_cdf((sound - supporters) / sound))
+
+
+def with_faulty_labels(train: Samples, partition: Partition, num_classes: int, config: Config) -> Samples:
+    """Return the training set, with ``faults.kind=label_flip`` as faulty workers see it.
+
+    The partition is of what workers train on: samples that they are scored on keep their labels.
+    """
+    if config.faults.kind != "label_flip":
+        return train
+    return replace(train, labels=flip_labels(train.labels, partition, num_classes, config))
 
 
 def flip_labels(labels: Tensor, partition: Partition, num_classes: int, config: Config) -> Tensor:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torch import Tensor
 from fl_platform import seeding
 from fl_platform.algorithms.base import Algorithm, Federation, Start, the_algorithm
 from fl_platform.algorithms.base import get as get_algorithm
+from fl_platform.algorithms.returned import also_evaluated, evaluated_params
 from fl_platform.config.schema import Config, to_dict
 from fl_platform.config.targets import metrics_of
 from fl_platform.data.device_samples import DeviceSamples
@@ -34,14 +36,17 @@ from fl_platform.engines.evaluation import Scores, evaluate
 from fl_platform.engines.ranks import Ranks
 from fl_platform.errors import UserError
 from fl_platform.federation.algorithm_state import federation_of, restore_algorithm
+from fl_platform.federation.checkpoints import check_length
 from fl_platform.federation.compression import error_memory
 from fl_platform.federation.engine_choice import engine_of, engine_to_go_on_with
+from fl_platform.federation.faults import with_faulty_labels
 from fl_platform.federation.history import History
 from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
-from fl_platform.federation.schedules import are_workers_evaluated, is_evaluated
+from fl_platform.federation.schedules import are_workers_evaluated, due_figures, is_evaluated
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
+from fl_platform.federation.stopped import SkippedRound, without_stop_iteration
 from fl_platform.federation.training_pool import training_pool
 from fl_platform.federation.worker_evaluation import FineTuning, WorkerEvaluation, mean_over_workers, with_tests
 from fl_platform.models.classifier import as_inputs
@@ -69,14 +74,14 @@ class FederatedModule(L.LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.config, self.dataset, self.network = config, dataset, network
+        self.config, self.dataset, self.network, self.worker_tests = config, dataset, network, None
         self.placeholder = torch.nn.Parameter(torch.zeros(()))  # DDP refuses a module without parameters
-        self._sets, self.worker_tests = (train_set, test_set), None
-        if config.data.worker_test_fraction:
-            labels, fraction = train_set.labels.numpy(), config.data.worker_test_fraction
+        if fraction := config.data.worker_test_fraction:
+            labels = train_set.labels.numpy()
             partition, self.worker_tests = split_worker_tests(partition, labels, fraction, config.seed)
         elif config.evaluation.workers:
             self.worker_tests = owner_tests(partition, train_set, test_set)
+        self._sets = with_faulty_labels(train_set, partition, dataset.num_classes, config), test_set
         self.members = self.streams = BatchStreams(partition, config.batch_size, config.seed)
         if get_algorithm(config.algorithm["name"]).pools_data:
             self.streams = BatchStreams(partition.pooled(), config.batch_size, config.seed)
@@ -84,8 +89,7 @@ class FederatedModule(L.LightningModule):
         self.pool = WorkerPool(
             config.population, config.cohort_size, config.availability, config.seed, config.cohort_sampling
         )
-        self.scoreboard = Scoreboard(list(config.evaluation.targets or []))
-        self.history = History()
+        self.scoreboard, self.history = Scoreboard(list(config.evaluation.targets or [])), History()
         dtype = PRECISIONS[config.precision].dtype
         self.register_buffer("global_params", network.initial_params.to(dtype, copy=True))
         self.register_buffer("global_buffers", network.initial_buffers.to(dtype, copy=True))
@@ -93,16 +97,17 @@ class FederatedModule(L.LightningModule):
 
     @classmethod
     def load_from_checkpoint(  # type: ignore[override]
-        cls, checkpoint_path: str | Path, map_location: str | torch.device | None = None
+        cls, checkpoint_path: str | Path, map_location: str | torch.device | None = None, code: Collection[str] = ()
     ) -> "FederatedModule":
         """Return the module of a run's checkpoint, with its data, model, rounds and algorithm.
 
         It can be called on raw features and scored with ``Trainer.test``; to go on training, give the checkpoint to
-        ``Trainer.fit`` or use ``run --resume``. Raises UserError for a file that no run wrote, and for missing data.
+        ``Trainer.fit`` or use ``run --resume``. ``code`` names plugins, and a model by its dotted path, that it may
+        import. Raises UserError for a file that no run wrote, for missing data, and for code that is not named.
         """
         from fl_platform.federation.trained import restored_module
 
-        return restored_module(Path(checkpoint_path)).to(map_location)
+        return restored_module(Path(checkpoint_path), code).to(map_location)
 
     def class_counts(self) -> np.ndarray:
         """(N, K): how many training samples of each class every worker has."""
@@ -202,7 +207,8 @@ class FederatedModule(L.LightningModule):
     @property
     def scored_params(self) -> Tensor:
         """The parameters of the model whose accuracy counts."""
-        return self.algorithm.evaluated_params(self.global_params) if hasattr(self, "algorithm") else self.global_params
+        known = getattr(self, "algorithm", None)
+        return evaluated_params(known, self.global_params) if known else self.global_params
 
     # --- one round ---
 
@@ -211,6 +217,10 @@ class FederatedModule(L.LightningModule):
         """1-based, as the paper counts."""
         return self.current_epoch + 1
 
+    def on_train_epoch_start(self) -> None:
+        self.row = {}
+
+    @without_stop_iteration
     def training_step(self, batch: Any, batch_idx: int) -> None:
         started = time.perf_counter()
         done = federated_round(self.server, Model(self.global_params, self.global_buffers), self.round)
@@ -226,6 +236,7 @@ class FederatedModule(L.LightningModule):
 
     # --- evaluation and logging ---
 
+    @without_stop_iteration
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         if self.trainer.sanity_checking or self.scoreboard.diverged_round is not None:
             return
@@ -248,13 +259,11 @@ class FederatedModule(L.LightningModule):
         figures = {"loss": scores.loss, **scores.further}
         self.row |= self.scoreboard.evaluated(self.round, scores.accuracy, per_class, figures)
         self._offer(scores)
-        for name, params in self.algorithm.also_evaluated(self.global_params).items():
+        for name, params in also_evaluated(self.algorithm, self.global_params).items():
             other = self.evaluate(params)
             if math.isfinite(other.loss):
-                self.row |= {
-                    metrics.score_of(name, "loss"): other.loss,
-                    metrics.score_of(name, "accuracy"): other.accuracy,
-                }
+                self.row[metrics.score_of(name, "loss")] = other.loss
+                self.row[metrics.score_of(name, "accuracy")] = other.accuracy
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self._offer(self.evaluate(), logger=True)  # or Trainer.test would not return them
@@ -279,6 +288,8 @@ class FederatedModule(L.LightningModule):
         )
 
     def on_train_epoch_end(self) -> None:
+        if not self.row:
+            raise SkippedRound(self.round)
         self.history.append(self.row)
         log_row(self.loggers, self.row)
 
@@ -288,8 +299,6 @@ class FederatedModule(L.LightningModule):
         for tensor in (self.global_params, self.global_buffers):
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
-
-    # --- checkpoints ---
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["federated"] = {
@@ -305,13 +314,7 @@ class FederatedModule(L.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         for name in ("global_params", "global_buffers"):
-            found = checkpoint["state_dict"].get(name)
-            if not isinstance(found, Tensor) or found.shape != getattr(self, name).shape:
-                count = found.numel() if isinstance(found, Tensor) else 0
-                raise UserError(
-                    f"the checkpoint has {count} values of {name} and the model {getattr(self, name).numel()}: "
-                    "the model was changed; leave out --continue or --resume to start again"
-                )
+            check_length(name, checkpoint["state_dict"].get(name), getattr(self, name))
         try:
             saved = checkpoint["federated"]
             self.pool.load_state_dict(saved["pool"])
@@ -339,12 +342,8 @@ class FederatedModule(L.LightningModule):
 
     def _forget_early_evaluation(self) -> None:
         """A round that was evaluated because it was to be the last, and is not, counts as the others between two."""
-        if not self.history or self.scoreboard.diverged_round is not None:
-            return
-        last = self.history[-1]
-        early = [] if is_evaluated(self.config, last[metrics.ROUND]) else [metrics.EVALUATED]
-        early += [] if are_workers_evaluated(self.config, last[metrics.ROUND]) else [metrics.WORKERS]
-        kept = {name: value for name, value in last.items() if not name.startswith(tuple(early))}
-        if len(kept) < len(last):
-            self.history.replace_last(kept)
-            self.scoreboard = Scoreboard.of_rows(self.scoreboard.targets, self.history)
+        if self.history and self.scoreboard.diverged_round is None:
+            kept = due_figures(self.config, self.history[-1])
+            if len(kept) < len(self.history[-1]):
+                self.history.replace_last(kept)
+                self.scoreboard = Scoreboard.of_rows(self.scoreboard.targets, self.history)

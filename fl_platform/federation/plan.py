@@ -33,6 +33,7 @@ from fl_platform.errors import UserError
 from fl_platform.federation.algorithm_state import federation_of
 from fl_platform.federation.allocations import Allocations
 from fl_platform.federation.build import make_algorithm, make_network
+from fl_platform.federation.compression import compress, error_memory
 from fl_platform.federation.round import Model, outcome_widths
 from fl_platform.kernels.recycled import KEPT, Recycler
 from fl_platform.models.layers import Pass
@@ -95,6 +96,7 @@ def needs_of(config: Config) -> Needs:
     dry = DryRound(config, algorithm, network, params, buffers, min(config.batch_size, largest), engine)
     cohort, worker = dry.training(at_once)
     kept = sum(dry.widths[name] for name in algorithm.keeps) * params.element_size()
+    kept += len(error_memory(algorithm, config.compression)) * _bytes(params)
     if config.buffers == "local":
         kept += _bytes(buffers)
     images = DeviceSamples(_blank(num_test, dataset), dataset, META, dtype).whole()
@@ -193,15 +195,23 @@ class DryRound:
             self.local_training.train(work.part(slice(0, chunk)), result, slice(0, chunk))
         return allocations.peak
 
+    def sent(self, result: LocalResult) -> LocalResult:
+        """What workers send, with the errors that they keep."""
+        if self.config.compression.name == "none":
+            return result
+        names = error_memory(self.algorithm, self.config.compression)
+        memory = {name: torch.empty_like(result.delta) for name in names}
+        return compress(result, memory, self.algorithm, self.config, 1)
+
     def server_step(self) -> int:
-        """The most bytes alive from the last update to the server's direction.
+        """The most bytes alive from the last update, compressed where that is asked for, to the server's direction.
 
         The direction is followed up to where it reads values, which the meta device does not have: the vectors it
         computes with are all made by then.
         """
         allocations = Allocations(META)
         with allocations:
-            result, _ = self.empty_result(self.work(1))
+            result = self.sent(self.empty_result(self.work(1))[0])
             weights = self.params.new_ones(len(result.workers))
             updates = Updates(
                 round=1,
@@ -217,7 +227,7 @@ class DryRound:
             )
             with contextlib.suppress(RuntimeError, NotImplementedError):
                 self.algorithm.begin_round(result.workers, 1)
-                self.algorithm.server_direction(updates)
+                self.algorithm.server_direction(self.algorithm.receive_updates(updates))
         return allocations.peak
 
 

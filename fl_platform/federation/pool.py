@@ -19,7 +19,10 @@ class Cohort:
 
 
 class WorkerPool:
-    """Samples cohorts under an availability model: S workers without replacement, or each with probability S/N.
+    """Samples cohorts under an availability model: S workers without replacement, each with probability S/N, or epochs.
+
+    In an epoch of ceil(N/S) rounds every worker is asked once, in an order drawn anew for each; the last cohort may be
+    smaller.
 
     always: everybody answers (the paper). bernoulli: each sampled worker fails with a fixed probability.
     markov: before each round online workers leave and offline ones return with fixed probabilities, and cohorts
@@ -50,6 +53,9 @@ class WorkerPool:
         if self.sampling == "poisson":
             taken = np.flatnonzero(source.random(self.num_workers) < self.cohort_size / self.num_workers)
             sampled = np.intersect1d(taken, candidates) if self._online is not None else taken
+        elif self.sampling == "epochs":
+            turn = self._turn(round)
+            sampled = turn[self._online[turn]] if self._online is not None else turn
         else:
             sampled = source.choice(candidates, size, replace=False)
         reporting = sampled
@@ -58,6 +64,12 @@ class WorkerPool:
             arrives = draw >= self.availability.failure_probability
             reporting = sampled[arrives]
         return Cohort(sampled, reporting)
+
+    def _turn(self, round: int) -> np.ndarray:
+        """Those whose turn it is in this round of their epoch; rounds count from 1."""
+        epoch, place = divmod(round - 1, -(-self.num_workers // self.cohort_size))
+        order = generator(self.seed, "cohorts of epoch", epoch).permutation(self.num_workers)
+        return order[place * self.cohort_size : (place + 1) * self.cohort_size]
 
     def _advance(self, round: int) -> None:
         assert self._online is not None

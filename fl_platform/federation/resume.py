@@ -8,15 +8,16 @@ checkpoint of the shorter one, which stays as it is, and comes to the same bits 
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from fl_platform.config.compose import from_given, parse_mapping
 from fl_platform.config.options import enters_identity
 from fl_platform.config.plugins import import_plugins
 from fl_platform.config.resolve import RunSpec, all_options, resolve
-from fl_platform.config.schema import Config, flatten, shown
+from fl_platform.config.schema import Config, flatten
 from fl_platform.errors import UserError
 from fl_platform.federation.checkpoints import check_valid, diverged_round, saved_config
+from fl_platform.federation.named_code import code_arguments, names_in, refuse_unnamed_code
 from fl_platform.runs.checkpoint_files import round_of
 from fl_platform.runs.directory import RunDirectory
 
@@ -43,7 +44,7 @@ def resumed(target: str, given: DictConfig) -> tuple[RunSpec, Path]:
     values = saved_config(checkpoint)
     saved = parse_mapping(values, f"--resume {target}")
     code = code_arguments(saved)
-    refuse_unnamed_code(code, given, target)
+    refuse_unnamed_code(saved, names_in(given), f"--resume {target}")
     saved.merge_with(given)
     config = from_given(saved)
     flat: dict[str, Any] = dict(flatten(OmegaConf.to_container(given)))  # type: ignore[arg-type]
@@ -68,27 +69,6 @@ def resumed(target: str, given: DictConfig) -> tuple[RunSpec, Path]:
     if home is not None and "output.dir" not in changed:
         config.output.dir = str(home.parent)
     return resolve(config), checkpoint
-
-
-def code_arguments(config: DictConfig) -> dict[str, Any]:
-    """The keys of a configuration that name code to be imported: plugins, and a model by its dotted path."""
-    named = {"plugins": OmegaConf.select(config, "plugins"), "model.name": OmegaConf.select(config, "model.name")}
-    if isinstance(named["plugins"], ListConfig):
-        named["plugins"] = OmegaConf.to_container(named["plugins"])
-    if isinstance(named["model.name"], str) and "." not in named["model.name"]:
-        del named["model.name"]  # one of the platform's own, or of a plugin
-    return {key: value for key, value in named.items() if value}
-
-
-def refuse_unnamed_code(named: dict[str, Any], given: DictConfig, target: str) -> None:
-    """Raise UserError unless the user's keys repeat every key of a checkpoint that names code."""
-    repeated = code_arguments(given)
-    missing = [f"{key}={shown(value)}" for key, value in named.items() if repeated.get(key) != value]
-    if missing:
-        raise UserError(
-            f"--resume {target}: the checkpoint names code to import, which a file alone may not start; "
-            f"if you trust it, give it again: {' '.join(missing)}"
-        )
 
 
 def run_directory(checkpoint: Path) -> Path | None:

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, LocalStart, Start, Updates, check_returned
+from fl_platform.algorithms.base import Algorithm, LocalStart, Start, Updates, has_default
+from fl_platform.algorithms.returned import HookResultError, check_returned, figures_of
 from fl_platform.config.schema import Config
 from fl_platform.data.streams import BatchStreams
-from fl_platform.engines.cohort import TrainingPool, train_cohort
+from fl_platform.engines.cohort import TrainingPool, survey_cohort, train_cohort
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.transfer import to_device
 from fl_platform.engines.work import LocalResult, LocalWork
@@ -20,8 +21,9 @@ from fl_platform.federation.faults import finite_rows, inject_faults
 from fl_platform.federation.pool import Cohort, WorkerPool
 from fl_platform.federation.schedules import local_rate, server_rate
 from fl_platform.federation.state import WorkerStates
+from fl_platform.federation.uploads import update_sent_as, without_private
 from fl_platform.federation.work import local_steps
-from fl_platform.federation.worker_writes import check_unwritten, marks
+from fl_platform.federation.worker_writes import Watch
 from fl_platform.models.flat import Vector
 from fl_platform.runs import metrics
 
@@ -102,9 +104,7 @@ def federated_round(server: Server, model: Model, round: int) -> Round:
     if len(cohort.reporting) == 0:
         return Round(step_alone(server, model, round, figures), figures, num_bytes)
     server.algorithm.begin_round(cohort.reporting, round)
-    before = marks(server.algorithm)
     result = local_work(server, model, cohort.reporting, round)
-    check_unwritten(server.algorithm, before)
     result = receive(server, send(server, model, result, round), round, figures)
     if len(result.workers) == 0:
         return Round(step_alone(server, model, round, figures), figures, num_bytes)
@@ -114,7 +114,7 @@ def federated_round(server: Server, model: Model, round: int) -> Round:
         return Round(model, figures, num_bytes, is_diverged=True)
     model = server_step(server, model, updates, result)
     keep_states(server, result)
-    figures |= server.algorithm.diagnostics()
+    figures |= figures_of(server.algorithm)
     return Round(model, figures, num_bytes, is_diverged=not bool(torch.isfinite(model.params.sum())))
 
 
@@ -136,11 +136,16 @@ def bytes_sent(server: Server, model: Model, cohort: Cohort) -> int:
         statistics = 0
     upload = encoded_bytes(shared, model.params.element_size(), server.config.compression)
     down, up = server.algorithm.downloads, server.algorithm.uploads
-    return len(cohort.sampled) * (down * vector + statistics) + len(cohort.reporting) * (up * upload + statistics)
+    survey = 0 if has_default(server.algorithm, "survey_local") else 1  # one of the uploads, never compressed
+    sent = (up - survey) * upload + survey * vector + statistics
+    return len(cohort.sampled) * (down * vector + statistics) + len(cohort.reporting) * sent
 
 
 def local_work(server: Server, model: Model, workers: np.ndarray, round: int) -> LocalResult:
-    """Train the workers from the global model, each with its next batches and what it kept; longest work first."""
+    """Train the workers from the global model, each with its next batches and what it kept; longest work first.
+
+    Raises WorkerWriteError when a worker hook wrote to the algorithm or x_t: what it wrote would depend on the engine.
+    """
     steps = local_steps(server.config, server.members, workers, round)
     if server.algorithm.pools_data:
         workers, steps = np.zeros(1, np.int64), steps.sum(keepdims=True)
@@ -159,8 +164,20 @@ def local_work(server: Server, model: Model, workers: np.ndarray, round: int) ->
         state=start.state,
         gradient_passes=np.zeros(len(workers), np.int64),
     )
-    widths = outcome_widths(server.algorithm, model)
-    return train_cohort(server.threads, work, widths, server.chunk, server.ranks)
+    if not has_default(server.algorithm, "survey_local"):
+        first_exchange(server, work)
+    watch = Watch(server.algorithm, global_params=model.params, global_buffers=model.buffers)
+    result = train_cohort(server.threads, work, outcome_widths(server.algorithm, model), server.chunk, server.ranks)
+    watch.check()
+    return result
+
+
+def first_exchange(server: Server, work: LocalWork) -> None:
+    """Give the algorithm the mean of what the workers report about x_t before they train."""
+    watch = Watch(server.algorithm, global_params=work.global_params)
+    reports = survey_cohort(server.threads, work, server.chunk, server.ranks)
+    watch.check()
+    server.algorithm.receive_survey(weights_by(server, work.relative_sizes) @ reports)
 
 
 def outcome_widths(algorithm: Algorithm, model: Model) -> dict[str, int]:
@@ -173,7 +190,8 @@ def outcome_widths(algorithm: Algorithm, model: Model) -> dict[str, int]:
 
 
 def send(server: Server, model: Model, result: LocalResult, round: int) -> LocalResult:
-    """What the workers send: their vectors, or short forms of them."""
+    """What the workers send: their vectors without what stays with them, or short forms of these."""
+    result = without_private(result, server.algorithm)
     if server.config.compression.name == "none":
         return result
     names = error_memory(server.algorithm, server.config.compression)
@@ -185,7 +203,8 @@ def receive(server: Server, result: LocalResult, round: int, figures: dict[str, 
     """What arrives at the server: with the configured faults, and without workers it rejects; both are counted."""
     faults = server.config.faults
     if faults.kind != "none":
-        result, figures[metrics.FAULTY_WORKERS] = inject_faults(result, server.config, round)
+        sent_as = update_sent_as(server.algorithm)
+        result, figures[metrics.FAULTY_WORKERS] = inject_faults(result, server.config, round, sent_as)
     if faults.reject_nonfinite:
         rows = finite_rows(result)
         figures[metrics.REJECTED_WORKERS] = len(result.workers) - len(rows)
@@ -196,11 +215,11 @@ def receive(server: Server, result: LocalResult, round: int, figures: dict[str, 
 def aggregate(server: Server, model: Model, result: LocalResult, round: int) -> Updates:
     """The updates with their weights in an average: 1/S each, or by the workers' samples."""
     sizes = server.sizes_of(result.workers)[0]
+    weights = weights_by(server, sizes)
     if server.config.aggregation == "uniform":
-        weights = torch.full_like(sizes, 1 / len(sizes))
         population_weights = torch.full_like(sizes, 1 / len(server.sizes))
     else:
-        weights, population_weights = sizes / sizes.sum(), sizes / int(server.sizes.sum())
+        population_weights = sizes / int(server.sizes.sum())
     return Updates(
         round=round,
         workers=result.workers,
@@ -213,6 +232,11 @@ def aggregate(server: Server, model: Model, result: LocalResult, round: int) -> 
         local_lr=local_rate(server.config, round),
         local_momentum=server.config.local_momentum,
     )
+
+
+def weights_by(server: Server, sizes: Tensor) -> Vector:
+    """Weights in an average of workers with so many samples, or such multiples of the mean."""
+    return torch.full_like(sizes, 1 / len(sizes)) if server.config.aggregation == "uniform" else sizes / sizes.sum()
 
 
 def update_figures(updates: Updates, result: LocalResult) -> dict[str, Any]:
@@ -233,11 +257,21 @@ def update_figures(updates: Updates, result: LocalResult) -> dict[str, Any]:
 
 def server_step(server: Server, model: Model, updates: Updates, result: LocalResult) -> Model:
     """x_{t+1} = x_t - server_lr * direction; running statistics are averaged unless they stay on the server."""
-    direction = server.algorithm.server_direction(updates)
-    check_returned(server.algorithm, "server_direction", direction, model.params)
+    direction = direction_of(server, updates)
     params = torch.sub(model.params, direction, alpha=server_rate(server.config, updates.round))
     buffers = model.buffers if server.config.buffers == "server" else updates.average(result.buffers)
     return Model(params, buffers)
+
+
+def direction_of(server: Server, updates: Updates) -> Vector:
+    """Where the server goes, from what its method sees of the updates."""
+    algorithm = server.algorithm
+    seen = algorithm.receive_updates(updates)
+    if not isinstance(seen, Updates):
+        raise HookResultError(algorithm, "receive_updates", f"a {type(seen).__name__}", "Updates")
+    direction = algorithm.server_direction(seen)
+    check_returned(algorithm, "server_direction", direction, updates.global_params)
+    return direction
 
 
 def step_alone(server: Server, model: Model, round: int, figures: dict[str, Any]) -> Model:
@@ -245,7 +279,8 @@ def step_alone(server: Server, model: Model, round: int, figures: dict[str, Any]
     if not server.algorithm.steps_alone:
         return model
     none = model.params.new_empty(0)
-    direction = server.algorithm.server_direction(
+    direction = direction_of(
+        server,
         Updates(
             round=round,
             workers=np.empty(0, np.int64),
@@ -257,9 +292,9 @@ def step_alone(server: Server, model: Model, round: int, figures: dict[str, Any]
             step_counts=np.empty(0, np.int64),
             local_lr=local_rate(server.config, round),
             local_momentum=server.config.local_momentum,
-        )
+        ),
     )
-    figures |= server.algorithm.diagnostics()
+    figures |= figures_of(server.algorithm)
     params = torch.sub(model.params, direction, alpha=server_rate(server.config, round))
     return Model(params, model.buffers)
 

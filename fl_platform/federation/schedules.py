@@ -1,8 +1,11 @@
 """What depends on the round: learning rates, and whether the model is evaluated."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from fl_platform.config.schema import Config
+from fl_platform.runs import metrics
 
 
 def local_rate(config: Config, round: int) -> float:
@@ -41,6 +44,13 @@ def is_evaluated(config: Config, round: int) -> bool:
 def are_workers_evaluated(config: Config, round: int) -> bool:
     """The same for ``evaluation.workers_every``."""
     return _is_due(config, round, config.evaluation.workers_every or config.evaluation.every or 1)
+
+
+def due_figures(config: Config, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a round without the figures of evaluations that are not due in it."""
+    early = [] if is_evaluated(config, row[metrics.ROUND]) else [metrics.EVALUATED]
+    early += [] if are_workers_evaluated(config, row[metrics.ROUND]) else [metrics.WORKERS]
+    return {name: value for name, value in row.items() if not name.startswith(tuple(early))}
 
 
 def _is_due(config: Config, round: int, every: int) -> bool:

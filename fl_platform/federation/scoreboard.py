@@ -1,6 +1,6 @@
 """Accuracy, forgetting, what it took to reach a target: arrays in, numbers out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +21,6 @@ def class_accuracy(correct: np.ndarray, total: np.ndarray) -> np.ndarray:
 def forgetting(best: np.ndarray, current: np.ndarray) -> float:
     """Mean over classes of the best accuracy so far minus the current one."""
     return float(np.nanmean(best - current))
-
-
-def first_reaching(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> int | None:
-    """The first round whose accuracy is at least the target."""
-    return next((round for round, accuracy in zip(rounds, accuracies, strict=True) if accuracy >= target), None)
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """The trained model of a run, read back from its checkpoints without executing anything in them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,6 +20,7 @@ from fl_platform.federation.algorithm_state import federation_of, restore_algori
 from fl_platform.federation.build import build, make_algorithm, make_network
 from fl_platform.federation.checkpoints import config_in, foreign, load
 from fl_platform.federation.module import FederatedModule
+from fl_platform.federation.named_code import MODEL_KEYS, refuse_unnamed_code, trusted
 from fl_platform.models.classifier import Classifier
 from fl_platform.models.network import Network
 from fl_platform.runs import metrics
@@ -50,29 +52,33 @@ class Trained:
         return classifier.eval().requires_grad_(False)
 
 
-def load_model(run: str | Path, which: Which = "last", *, attempt: Path | None = None) -> Classifier:
+def load_model(
+    run: str | Path, which: Which = "last", *, attempt: Path | None = None, code: Collection[str] = ()
+) -> Classifier:
     """Return the model of a run directory in evaluation mode, with the normalisation of its data set.
 
     It takes raw features [B, ...]; images are uint8 in 0..255, or floating point in [0, 1]. ``which`` is "last", the
     model of the last round, or "best", the one with the highest test (or validation) accuracy, which runs with
     ``checkpoint.keep_best=true`` keep. ``attempt`` is one of the run's attempts, by default the one that counts.
-    Raises UserError where there is no such run or the model was not kept.
+    ``code`` names plugins, and a model by its dotted path, that the run's configuration may import; those of runs of
+    this process need not be named. Raises UserError where there is no such run or the model was not kept, and for code
+    that is not named.
     """
-    return read_trained(Path(run), which, attempt=attempt).classifier()
+    return read_trained(Path(run), which, attempt=attempt, code=code).classifier()
 
 
-def read_trained(run: Path, which: Which, *, attempt: Path | None = None) -> Trained:
-    """Return the values of a run's model; UserError where there is no such run or the model was not kept."""
+def read_trained(run: Path, which: Which, *, attempt: Path | None = None, code: Collection[str] = ()) -> Trained:
+    """Return the values of a run's model; UserError as ``load_model``."""
     if which not in get_args(Which):
         raise UserError(f"which={which} is not allowed; allowed: {' | '.join(get_args(Which))}")
     files = RunDirectory(run.parent, run.name)
     attempt = attempt if attempt is not None and attempt.is_dir() else files.counted_attempt()
     if attempt is None:
         raise UserError(f"{run} is not the directory of a run; it lies in output.dir and is named by its run id")
-    return _best(run, attempt) if which == "best" else _last(run, attempt)
+    return _best(run, attempt, code) if which == "best" else _last(run, attempt, code)
 
 
-def _best(run: Path, attempt: Path) -> Trained:
+def _best(run: Path, attempt: Path, code: Collection[str]) -> Trained:
     found = [path for path in best_files(attempt / "checkpoints") if is_valid(path)]
     top = (RunDirectory(run.parent, run.name).result() or {}).get(metrics.TOP_ACCURACY_ROUND)
     if not found or top not in (None, round_of(found[-1])):
@@ -83,10 +89,10 @@ def _best(run: Path, attempt: Path) -> Trained:
     path = found[-1]
     loaded = load(path)
     params, buffers = loaded.get("params"), loaded.get("buffers")
-    return _trained(path, config_in(loaded, path), params, buffers)
+    return _trained(path, _config(config_in(loaded, path), path, code), params, buffers)
 
 
-def _last(run: Path, attempt: Path) -> Trained:
+def _last(run: Path, attempt: Path, code: Collection[str]) -> Trained:
     path = newest_valid(attempt / "checkpoints")
     if path is None:
         raise UserError(
@@ -98,15 +104,22 @@ def _last(run: Path, attempt: Path) -> Trained:
     except KeyError:
         raise foreign(path) from None
     federated, values, callbacks = saved
-    return _trained(
-        path, config_in(federated, path), values.get("global_params"), values.get("global_buffers"), callbacks
-    )
+    config = _config(config_in(federated, path), path, code)
+    return _trained(path, config, values.get("global_params"), values.get("global_buffers"), callbacks)
 
 
-def restored_module(path: Path) -> FederatedModule:
+def _config(saved: dict[str, Any], path: Path, code: Collection[str]) -> Config:
+    """The configuration in a checkpoint; UserError where it names code that the user did not."""
+    given = parse_mapping(saved, str(path))
+    refuse_unnamed_code(given, {*code, *trusted()}, str(path), MODEL_KEYS)
+    return resolve(from_given(given)).config
+
+
+def restored_module(path: Path, code: Collection[str] = ()) -> FederatedModule:
     """Return the module of a checkpoint, with its data, and with an algorithm in the state that was saved.
 
-    Raises UserError for a file that no run wrote, and where the data is missing.
+    ``code`` is that of ``load_model``. Raises UserError for a file that no run wrote, where the data is missing, and
+    for code that is not named.
     """
     if not path.is_file():
         raise UserError(f"checkpoint {path}: no such file")
@@ -115,7 +128,7 @@ def restored_module(path: Path) -> FederatedModule:
         federated, values = loaded["federated"], loaded["state_dict"]
     except KeyError:
         raise foreign(path) from None
-    config = resolve(from_given(parse_mapping(config_in(federated, path), str(path)))).config
+    config = _config(config_in(federated, path), path, code)
     algorithm = make_algorithm(config)
     module = build(config, algorithm)
     module.load_state_dict(values)
@@ -126,11 +139,8 @@ def restored_module(path: Path) -> FederatedModule:
     return module
 
 
-def _trained(
-    path: Path, saved: dict[str, Any], params: Any, buffers: Any, callbacks: dict[str, Any] | None = None
-) -> Trained:
+def _trained(path: Path, config: Config, params: Any, buffers: Any, callbacks: dict[str, Any] | None = None) -> Trained:
     """A model of saved values; with the state of ``callbacks``, the one of the algorithm's models that counts."""
-    config = resolve(from_given(parse_mapping(saved, str(path)))).config
     dataset, algorithm = datasets.get(config.data.name), make_algorithm(config)
     network = make_network(config, dataset, algorithm)
     sizes = (network.parameters.dim, network.buffers.dim)

@@ -1,5 +1,9 @@
 """The local training of a federation: one for each thread, with the network and engine of a run."""
 
+import importlib
+import sys
+from functools import cache
+
 from fl_platform.algorithms.base import Algorithm
 from fl_platform.config.schema import Config
 from fl_platform.data.device_samples import DeviceSamples
@@ -24,6 +28,8 @@ def training_pool(
     seed: int,
 ) -> TrainingPool:
     """Return local training by an algorithm; the network is copied for further threads."""
+    if samples.device.type == "cuda":
+        load_cuda_kernels()
     networks = [network, *(network.copy() for _ in range(num_threads - 1))]
     objective = objective_of(engine, config.graphs, samples.device, algorithm, ranks)
     sgd = LocalSGD(config.local_momentum, config.local_weight_decay, config.local_clip)
@@ -32,3 +38,14 @@ def training_pool(
         for one in networks
     ]
     return TrainingPool(trainings)
+
+
+@cache
+def load_cuda_kernels() -> bool:
+    """Register kernels that are written for CUDA; returns whether they can be used, and says so on stderr if not."""
+    try:
+        importlib.import_module("fl_platform.kernels.masked_norm")
+    except ImportError as error:
+        print(f"padded batches are normalised by plain operations, which take longer: {error}", file=sys.stderr)
+        return False
+    return True

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from fl_platform import seeding
-from fl_platform.algorithms.base import Algorithm, LocalStart, check_returned, has_default
+from fl_platform.algorithms.base import Algorithm, LocalStart, has_default
+from fl_platform.algorithms.returned import check_pair
 from fl_platform.config.schema import Config
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.partition import Partition
@@ -54,8 +55,7 @@ def with_tests(tests: Partition | None, config: Config) -> Partition:
 def worker_models(server: Server, model: Model, workers: np.ndarray) -> tuple[Stack, Stack]:
     """Parameters and running statistics of the model that each worker uses (``Algorithm.worker_model``)."""
     found = server.algorithm.worker_model(server.start(model, workers))
-    for tensor, like in zip(found, model, strict=True):
-        check_returned(server.algorithm, "worker_model", tensor, like, rows=len(workers))
+    check_pair(server.algorithm, "worker_model", found, model, rows=len(workers))
     params, buffers = (tensor.expand(len(workers), -1) for tensor in found)
     return params, buffers
 

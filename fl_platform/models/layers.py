@@ -9,16 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
-from torch.autograd.function import once_differentiable
 
 from fl_platform import noise
 from fl_platform.models.recurrent import adopted
+from fl_platform.models.stack_norm import WorkerNorm
 
 
 @dataclass
@@ -34,20 +33,6 @@ class Pass:
     updates_statistics: bool = False
     features: Tensor | None = None
     dropout_layers: int = field(default=0)
-
-    _rows: tuple[Tensor, Tensor] | None = None
-
-    def rows(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """(B,) weights that make a mean over rows one over real rows, and 1 / the number of those, from the mask.
-
-        A batch of padding alone counts as one row.
-        """
-        if self._rows is None:
-            assert self.mask is not None
-            is_real = self.mask.to(dtype)
-            reciprocal = is_real.sum().clamp(min=1).reciprocal()
-            self._rows = is_real * (len(is_real) * reciprocal), reciprocal
-        return self._rows
 
 
 _active: ContextVar[Pass | None] = ContextVar("pass", default=None)
@@ -110,79 +95,17 @@ class BatchNorm(nn.Module):
 
     def _fused(self, x: Tensor, active: Pass) -> Tensor:
         """The same in few kernels, for accelerators; its sums are rounded differently."""
-        if active.mask is None:
-            out, mean, scale = torch.native_batch_norm(x, self.weight, self.bias, None, None, True, 0.0, self.eps)
-        else:
-            weights, _ = active.rows(x.dtype)
-            out, mean, variance = MaskedNorm.apply(x, self.weight, self.bias, weights, self.eps)  # type: ignore[no-untyped-call]
-        if not active.updates_statistics:
-            return out
-        positions = x[0, 0].numel()
-        if active.mask is None:
-            count = len(x) * positions
-            unbiased = scale.detach().pow(-2).sub(self.eps) * (count / max(count - 1, 1))
-        else:  # n / (n - 1); the variance of a single value is zero, whatever it is divided by
-            unbiased = variance / torch.rsub(active.rows(x.dtype)[1], 1, alpha=1 / positions).clamp(min=0.5)
-        self.running_mean.mul_(1 - self.momentum).add_(mean.detach(), alpha=self.momentum)
-        self.running_var.mul_(1 - self.momentum).add_(unbiased, alpha=self.momentum)
-        return out
+        momentum, statistics = (
+            self.momentum if active.updates_statistics else 0.0,
+            (self.running_mean, self.running_var),
+        )
+        found: Tensor = WorkerNorm.apply(  # type: ignore[no-untyped-call]
+            x, self.weight, self.bias, active.mask, *statistics, momentum, self.eps
+        )
+        return found
 
     def extra_repr(self) -> str:
         return f"{self.weight.numel()}, momentum={self.momentum}, eps={self.eps}"
-
-
-class MaskedNorm(torch.autograd.Function):
-    """Batch normalisation over weighted rows, with its gradient written out: some 24 kernels, the plain one has 46.
-
-    (x (B, C, ...), weight (C,), bias (C,), row weights (B,) with mean 1, eps) -> the normalised x, and mean and
-    variance (C,), which are not differentiated. Under torch.vmap all workers are computed at once.
-    """
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        raise NotImplementedError("only under torch.vmap")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Part of what torch asks of a function under vmap."""
-
-    @staticmethod
-    def vmap(info: Any, dims: Any, *arguments: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        stacks = (
-            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            for tensor, dim in zip(arguments[:4], dims[:4], strict=True)
-        )
-        return StackedMaskedNorm.apply(*stacks, arguments[4]), (0, 0, 0)  # type: ignore[no-untyped-call]
-
-
-class StackedMaskedNorm(torch.autograd.Function):
-    """``MaskedNorm`` of S workers: every argument but eps has a dimension for them in front."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, eps: float) -> tuple[Tensor, ...]:
-        shape, over = (len(x), 1, -1, *[1] * (x.dim() - 3)), [1, *range(3, x.dim())]
-        rows = rows.view(*rows.shape, *[1] * (x.dim() - 2))
-        mean = (x * rows).mean(over)  # no matrix product: those may be rounded to fewer digits on a device
-        centred = x - mean.view(shape)
-        variance = centred.square().mul_(rows).mean(over)
-        reciprocal = (variance + eps).rsqrt_()
-        scale = weight * reciprocal
-        ctx.save_for_backward(centred, reciprocal, scale, rows)
-        ctx.mark_non_differentiable(mean, variance)
-        ctx.set_materialize_grads(False)
-        return torch.addcmul(bias.view(shape), centred, scale.view(shape)), mean, variance
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """scale (g_b - w_b (mean g + centred_b mean(g centred) / (variance + eps))) for x; w_b is a row's weight."""
-        centred, reciprocal, scale, rows = ctx.saved_tensors
-        shape, over = (len(centred), 1, -1, *[1] * (centred.dim() - 3)), [1, *range(3, centred.dim())]
-        bias_gradient = gradient.sum(over)
-        weight_gradient = (gradient * centred).sum(over).mul_(reciprocal)
-        of_statistics = torch.addcmul(bias_gradient.view(shape), centred, (weight_gradient * reciprocal).view(shape))
-        of_rows = torch.addcmul(gradient, of_statistics, rows, value=-1 / centred[0, :, 0].numel())
-        return of_rows.mul_(scale.view(shape)), weight_gradient, bias_gradient, None, None
 
 
 class Dropout(nn.Module):
@@ -230,6 +153,31 @@ class Residual(nn.Module):
         return F.relu(self.body(x) + self.shortcut(x))
 
 
+class Embedding(nn.Embedding):
+    """nn.Embedding whose padding row has no gradient: torch.vmap ignores ``padding_idx`` for a stack of workers."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows = F.embedding(ids, self.weight)
+        assert self.padding_idx is not None
+        return torch.where(ids.eq(self.padding_idx).unsqueeze(-1), rows.detach(), rows)
+
+
+def is_plain(child: nn.Embedding) -> bool:
+    """Whether a layer looks rows up and does nothing else, which both engines do alike."""
+    is_changed = child.padding_idx is not None or child.max_norm is not None
+    return not (is_changed or child.scale_grad_by_freq or child.sparse)
+
+
+def embedding_as_ours(child: nn.Embedding, name: str) -> Embedding:
+    """Return a user's embedding with a padding row as ours; ValueError for one that workers cannot train."""
+    if child.max_norm is not None or child.scale_grad_by_freq or child.sparse:
+        raise ValueError(
+            f"layer '{name}' is an Embedding with max_norm={child.max_norm}, "
+            f"scale_grad_by_freq={child.scale_grad_by_freq}, sparse={child.sparse}; none of them is possible"
+        )
+    return Embedding(child.num_embeddings, child.embedding_dim, child.padding_idx, _weight=child.weight.detach())
+
+
 def norm_layer(kind: str, channels: int) -> nn.Module:
     """model.norm: the paper's BatchNorm, GroupNorm (32 groups or the largest divisor below), or none."""
     if kind == "batch":
@@ -253,6 +201,8 @@ def adopt(module: nn.Module) -> None:
             setattr(module, name, ours)
         elif isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
             setattr(module, name, Dropout(child.p, channels=not isinstance(child, nn.Dropout)))
+        elif type(child) is nn.Embedding and not is_plain(child):
+            setattr(module, name, embedding_as_ours(child, name))
         elif isinstance(child, nn.RNNBase):
             setattr(module, name, adopted(child, name))
         elif isinstance(child, nn.modules.batchnorm._NormBase) and child.track_running_stats:

@@ -28,8 +28,13 @@ PRECISIONS = {
 
 
 def refuse_tf32() -> None:
-    """Let CUDA compute float32 products in float32: cuDNN's own default is TensorFloat-32, with 10 bits."""
+    """Let CUDA compute float32 products in float32: cuDNN's own default is TensorFloat-32, with 10 bits.
+
+    cuDNN's flag alone leaves its layers to ``torch.backends.fp32_precision``, which a user may have set.
+    """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    for layers in (torch.backends.cudnn.conv, torch.backends.cudnn.rnn):  # type: ignore[attr-defined]
+        layers.fp32_precision = "ieee"  # type: ignore[union-attr]
 
 
 @contextmanager

@@ -59,36 +59,43 @@ def lstm_step(from_input: Tensor, state: State, weight: Tensor, bias: Tensor | N
 def run_layers(
     layer: nn.RNNBase, x: Tensor, states: State | None, step: Step, fused: Callable[..., Any]
 ) -> tuple[Tensor, State]:
-    """Run a recurrent layer on a batch; returns outputs, and every layer's last states (layers, B, H)."""
+    """Run a recurrent layer on a batch; returns outputs, and the last states of every layer and direction."""
     weights: list[Any] = [layer._parameters[name] for name in layer._flat_weights_names]
     batch = x.shape[0 if layer.batch_first else 1]
     count = 2 if isinstance(layer, nn.LSTM) else 1
     if states is None:
-        states = (x.new_zeros(layer.num_layers, batch, layer.hidden_size),) * count
+        directions = 2 if layer.bidirectional else 1
+        states = (x.new_zeros(directions * layer.num_layers, batch, layer.hidden_size),) * count
     if is_batchedtensor(x) or is_batchedtensor(weights[0]):
         return _run_steps(layer, x, states, step, weights)
     given = states[0] if count == 1 else states
     outputs, *last = fused(
-        x, given, weights, layer.bias, layer.num_layers, 0.0, layer.training, False, layer.batch_first
+        x, given, weights, layer.bias, layer.num_layers, 0.0, layer.training, layer.bidirectional, layer.batch_first
     )
     return outputs, tuple(last)
 
 
 def _run_steps(layer: nn.RNNBase, x: Tensor, states: State, step: Step, weights: list[Tensor]) -> tuple[Tensor, State]:
-    """The layer's equations, one time step after another."""
+    """The layer's equations, one time step after another; the second direction reads the sequence from its end."""
     time = 1 if layer.batch_first else 0
-    per_layer = 4 if layer.bias else 2
+    directions = 2 if layer.bidirectional else 1
+    per_direction = 4 if layer.bias else 2
     finals: list[State] = []
     for number in range(layer.num_layers):
-        own = weights[number * per_layer : (number + 1) * per_layer]
-        of_input, of_hidden = (own[2], own[3]) if layer.bias else (None, None)
-        state: State = tuple(kind[number] for kind in states)
-        outputs = []
-        for from_input in F.linear(x, own[0], of_input).unbind(time):
-            state = step(from_input, state, own[1], of_hidden)
-            outputs.append(state[0])
-        x = torch.stack(outputs, time)
-        finals.append(state)
+        read = []
+        for backwards in range(directions):
+            place = number * directions + backwards
+            own = weights[place * per_direction : (place + 1) * per_direction]
+            of_input, of_hidden = (own[2], own[3]) if layer.bias else (None, None)
+            state: State = tuple(kind[place] for kind in states)
+            outputs = []
+            inputs = F.linear(x, own[0], of_input).unbind(time)
+            for from_input in reversed(inputs) if backwards else inputs:
+                state = step(from_input, state, own[1], of_hidden)
+                outputs.append(state[0])
+            read.append(torch.stack(outputs[::-1] if backwards else outputs, time))
+            finals.append(state)
+        x = torch.cat(read, -1) if layer.bidirectional else read[0]
     return x, tuple(torch.stack(kind) for kind in zip(*finals, strict=True))
 
 
@@ -97,12 +104,18 @@ def adopted(child: nn.RNNBase, name: str) -> nn.RNNBase:
     kinds: dict[type[nn.RNNBase], type[GRU] | type[LSTM]] = {nn.GRU: GRU, nn.LSTM: LSTM}
     kind = kinds.get(type(child))
     proj_size = getattr(child, "proj_size", 0)
-    if kind is None or child.bidirectional or child.dropout or proj_size:
+    if kind is None or child.dropout or proj_size:
         raise ValueError(
-            f"layer '{name}' is a {type(child).__name__} with bidirectional={child.bidirectional}, "
-            f"dropout={child.dropout:g}, proj_size={proj_size}; of recurrent layers nn.GRU and nn.LSTM are known, "
-            "in one direction, without dropout and projection"
+            f"layer '{name}' is a {type(child).__name__} with dropout={child.dropout:g}, proj_size={proj_size}; "
+            "of recurrent layers nn.GRU and nn.LSTM are known, without dropout and projection"
         )
-    ours = kind(child.input_size, child.hidden_size, child.num_layers, bias=child.bias, batch_first=child.batch_first)
+    ours = kind(
+        child.input_size,
+        child.hidden_size,
+        child.num_layers,
+        bias=child.bias,
+        batch_first=child.batch_first,
+        bidirectional=child.bidirectional,
+    )
     ours.load_state_dict(child.state_dict())
     return ours

@@ -1,5 +1,6 @@
 """DP-FedAvg: its closed forms and edges, the accountant against known values, and what may be claimed of a sampler."""
 
+import dataclasses
 import math
 
 import dp_accounting.rdp
@@ -10,14 +11,21 @@ import torch
 from fl_platform.algorithms import accountant
 from fl_platform.algorithms.accountant import Accountant
 from fl_platform.algorithms.base import Federation, Updates
+from fl_platform.algorithms.coordinate_rules import Median
 from fl_platform.algorithms.dp_fedavg import DpFedAvg
+from fl_platform.algorithms.fedcm import FedCM
+from fl_platform.algorithms.gradma import GradMAS
+from fl_platform.algorithms.mime import Mime
+from fl_platform.algorithms.scaffold import Scaffold
 from fl_platform.errors import UserError
 from fl_platform.federation.pool import WorkerPool
 from fl_platform.models.flat import Layout
 from fl_platform.runs import metrics
+from tests.algorithms.trajectories import watching
 from tests.federations import make_config, train
 
 CPU = torch.device("cpu")
+PRIVATE = {"delta": 0.01, "amplification": "none"}
 
 
 def started(dim, cohort_size=4, **fields):
@@ -35,6 +43,11 @@ def updates(rows, round=1):
     return Updates(round, workers, delta, weights, weights, {}, torch.zeros(delta.shape[1]), steps, 0.1, 0.0)
 
 
+def mean(rule, received):
+    """What the server descends along."""
+    return rule.server_direction(rule.receive_updates(received))
+
+
 def dp(*args, name="dp_fedavg"):
     return train(make_config(f"algorithm.name={name}", *args))
 
@@ -50,7 +63,7 @@ def test_without_noise_and_clipping_it_is_fedavg(aggregation):
 
 def test_without_noise_it_averages_clipped_updates_over_the_expected_cohort():
     rule = started(2, cohort_size=4, noise_multiplier=0.0, clip_norm=1.0)
-    found = rule.server_direction(updates([[3.0, 4.0], [0.3, 0.4]]))
+    found = mean(rule, updates([[3.0, 4.0], [0.3, 0.4]]))
     torch.testing.assert_close(found, torch.tensor([0.9, 1.2], dtype=torch.float64) / 4)
 
 
@@ -58,8 +71,7 @@ def test_noise_has_the_deviation_of_the_paper_and_its_round():
     """z C / S in every coordinate, whoever reports."""
     rule = started(200_000, cohort_size=4, noise_multiplier=1.5, clip_norm=0.2)
     first, again, later, alone = (
-        rule.server_direction(updates(torch.zeros(count, 200_000), round))
-        for count, round in ((4, 1), (4, 1), (4, 2), (0, 3))
+        mean(rule, updates(torch.zeros(count, 200_000), round)) for count, round in ((4, 1), (4, 1), (4, 2), (0, 3))
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
@@ -73,10 +85,10 @@ def test_adaptive_clipping_finds_the_quantile():
     rule = started(1, cohort_size=20, noise_multiplier=0.0, clip_norm=0.1, clipping="adaptive", count_noise=1.0)
     norms = torch.arange(1.0, 21.0)[:, None]
     first = rule.clip
-    rule.server_direction(updates(norms))
+    mean(rule, updates(norms))
     assert rule.clip == pytest.approx(first * math.exp(-0.2 * (0 - 0.5)))
     for round in range(2, 200):
-        rule.server_direction(updates(norms, round))
+        mean(rule, updates(norms, round))
     assert 9 < rule.clip < 12
 
 
@@ -208,3 +220,44 @@ def test_poisson_cohorts_have_the_size_they_should_on_average():
 def test_poisson_cohorts_need_room_in_the_memory():
     with pytest.raises(UserError, match=r"algorithm.memory_size=5 is not allowed with cohort_sampling=poisson"):
         make_config("algorithm.name=gradma", "cohort_sampling=poisson", "algorithm.memory_size=5")
+
+
+@dataclasses.dataclass(eq=False)
+class DpFedCM(FedCM, DpFedAvg):
+    """Workers mix in the last round's direction, which the server has from the noisy mean."""
+
+
+@dataclasses.dataclass(eq=False)
+class DpMedian(Median, DpFedAvg):
+    """A rule that does not ask the next class in line."""
+
+
+def test_whatever_a_server_computes_it_computes_from_the_noisy_mean():
+    """FedCM sends every worker the mean direction of the last round: it must not be that of the raw updates."""
+    words = ("model.norm=group", "num_rounds=1", "local_steps=4")
+    done = train(make_config("algorithm.name=dp_fedavg", *words), algorithm=watching(DpFedCM, **PRIVATE))
+    [seen] = done.algorithm.server_steps
+    assert len(seen.updates.delta) == 1
+    torch.testing.assert_close(done.algorithm.last_direction, seen.direction / (4 * 0.1))
+    raw = train(make_config("algorithm.name=fedcm", *words), algorithm=watching(FedCM))
+    assert (done.algorithm.last_direction - raw.algorithm.last_direction).std() > 0.1
+
+
+def test_a_rule_that_asks_no_one_is_private_too():
+    done = train(make_config("algorithm.name=dp_fedavg", "num_rounds=1"), algorithm=DpMedian(**PRIVATE))
+    assert metrics.EPSILON in done.figures()[0]
+    assert (done.params - done.module.network.initial_params.double()).std().item() == pytest.approx(1 / 3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Scaffold, "sends control_change beside the update, which has no noise"),
+        (Mime, "asks workers about x_t first, and their answers have no noise"),
+        (GradMAS, "follows single workers, of which a private server sees none"),
+    ],
+)
+def test_what_tells_more_than_the_noisy_mean_is_refused(kind, message):
+    joined = dataclasses.dataclass(eq=False)(type("Joined", (kind, DpFedAvg), {}))
+    with pytest.raises(UserError, match=message):
+        joined().refuse_what_has_no_noise()

@@ -9,6 +9,7 @@ from fl_platform.algorithms.base import LocalStart
 from fl_platform.errors import UserError
 from fl_platform.runs import metrics
 from tests.algorithms.trajectories import run, run_quadratics, watch
+from tests.federations import make_config
 
 RATE, SERVER_RATE, STEPS = 0.15, 0.8, 3
 ARGUMENTS = (f"local_lr={RATE}", f"server_lr={SERVER_RATE}", f"local_steps={STEPS}", "num_rounds=4")
@@ -44,28 +45,29 @@ def test_fedper_averages_the_base_and_leaves_the_last_layer_with_the_workers():
         ended = seen.before - updates.delta
         mean = updates.weights @ ended
         assert close(done.rounds[t + 1][:-HEAD], mean[:-HEAD])
-        assert torch.equal(done.rounds[t + 1][-HEAD:], done.rounds[0][-HEAD:])  # the server never sees them
+        assert not updates.delta[:, -HEAD:].any()  # the server never sees them
+        assert torch.equal(done.rounds[t + 1][-HEAD:], done.rounds[0][-HEAD:])
         kept |= {int(worker): row for worker, row in zip(updates.workers, ended, strict=True)}
     table = done.table("personal")
     for worker, row in kept.items():
-        assert close(table[worker], row)
-    heads = torch.stack([row[-HEAD:] for row in kept.values()])
-    assert heads.std(0).max() > 1e-3
+        assert close(table[worker, :-HEAD], row[:-HEAD])
+    assert table[list(kept), -HEAD:].std(0).max() > 1e-3
 
 
 def test_a_worker_starts_with_its_own_layers():
     done = watch("fedper", "num_rounds=6")
     last: dict[int, torch.Tensor] = {}
     again = 0
-    steps = iter(step for step in done.algorithm.steps if step.index == 0)
+    first, final = (iter([step for step in done.algorithm.steps if step.index == index]) for index in (0, 2))
     for seen in done.algorithm.server_steps:
-        start = next(steps).drift + seen.before
+        start, step = next(first).drift + seen.before, next(final)
+        ended = seen.before + step.drift - 0.1 * step.direction
         for row, worker in enumerate(seen.updates.workers.tolist()):
             if worker in last:
                 again += 1
                 assert close(start[row, -HEAD:], last[worker][-HEAD:])
             assert close(start[row, :-HEAD], seen.before[:-HEAD])
-            last[worker] = (seen.before - seen.updates.delta)[row]
+            last[worker] = ended[row]
     assert again > 3
 
 
@@ -174,3 +176,11 @@ def test_domo_starts_ahead_and_counts_only_the_workers_own_steps():
     momentum = "algorithm.momentum_decay=0.5"
     assert close(run("domo", "algorithm.fusion=0", momentum).rounds, run("fedavgm", momentum).rounds)
     assert base.get("domo").downloads == 2
+
+
+def test_fedrep_leaves_a_step_for_the_shared_layers():
+    steps = {local: make_config("algorithm.name=fedrep", f"local_steps={local}") for local in (1, 2, 3, 5, 9)}
+    assert {local: config.algorithm["head_steps"] for local, config in steps.items()} == {1: 0, 2: 1, 3: 2, 5: 3, 9: 3}
+    assert make_config("algorithm.name=fedrep", "local_epochs=1").algorithm["head_steps"] == 3
+    with pytest.raises(UserError, match=r"algorithm.head_steps=3 is not allowed; it must be < local_steps=3"):
+        make_config("algorithm.name=fedrep", "algorithm.head_steps=3")

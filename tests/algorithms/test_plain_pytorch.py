@@ -26,7 +26,7 @@ FIELDS = {
     "gradma_s": ("momentum_decay=0.5", "memory_decay=0.4", "memory_size=6"),
     "gradma": ("momentum_decay=0.5", "memory_decay=0.4", "memory_size=6"),
 }
-ARGUMENTS = ("cohort_size=2", "local_lr=0.3", "num_rounds=7")
+ARGUMENTS = ("cohort_size=2", "local_lr=0.3", "num_rounds=5")
 proximal = partial(reference.proximal, 0.3)
 contrastive = partial(reference.contrastive, 2.0, 0.4, reference.plain_network)
 branched = partial(reference.branched, 0.7, 1.3, 2.0)

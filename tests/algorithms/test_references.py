@@ -84,6 +84,14 @@ def test_nothing_is_sent_that_could_be_compressed_or_faulty(name):
             resolve(compose([f"algorithm.name={name}", key]))
 
 
+@pytest.mark.parametrize("key", ["server_lr=0.5", "server_lr_schedule=cosine"])
+@pytest.mark.parametrize("name", ["centralised", "local_only"])
+def test_no_rate_of_a_server_that_is_not_there(name, key):
+    with pytest.raises(UserError, match=rf"server_lr=.* with algorithm.name={name}: there is no server"):
+        resolve(compose([f"algorithm.name={name}", key]))
+    resolve(compose([f"algorithm.name={name}", "server_lr=1"]))
+
+
 def test_tables_show_references_above_and_below_and_never_as_the_best():
     import pandas as pd
 

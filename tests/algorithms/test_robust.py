@@ -1,6 +1,6 @@
 """Robust aggregation: closed forms, what each rule is at the edges of its options, and rules inside other methods."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -8,11 +8,14 @@ import torch
 
 from fl_platform.algorithms.base import Updates, names
 from fl_platform.algorithms.coordinate_rules import Median, TrimmedMean
+from fl_platform.algorithms.fednova import FedNova
 from fl_platform.algorithms.fedprox import FedProx
+from fl_platform.algorithms.fedspeed import FedSpeed
 from fl_platform.algorithms.krum import Krum, MultiKrum
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.algorithms.norm_clipping import NormClipping
 from fl_platform.algorithms.rfa import Rfa
+from fl_platform.algorithms.shares import whole_share
 from fl_platform.errors import UserError
 from tests.algorithms.trajectories import run, run_quadratics
 from tests.federations import make_config
@@ -145,3 +148,33 @@ def test_a_rule_joins_another_method_in_one_line():
 def test_more_selected_than_sampled_is_refused():
     with pytest.raises(UserError, match=r"algorithm.selected=4 is not allowed; it must be <= cohort_size=3"):
         make_config("algorithm.name=multi_krum", "algorithm.selected=4")
+
+
+def test_a_share_is_the_decimal_that_was_written():
+    """0.29 * 100 is 28.999... in floating point."""
+    assert [whole_share(0.29, 100), whole_share(0.2, 10), whole_share(0.3, 3), whole_share(0.49, 1)] == [29, 2, 0, 0]
+    assert Krum(faulty=0.29).num_faulty(100) == 29
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_krum_of_a_cohort_too_small_for_the_theory_takes_the_one_with_the_closest_neighbour(count):
+    """S > 2 f + 2 does not hold: scores are distances to the closest update, and the first of equals wins."""
+    rows = [[0.0], [0.1], [5.0], [9.0]][:count]
+    assert Krum(faulty=0.4).server_direction(updates(rows)).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_the_widest_trimming_keeps_the_middle(count):
+    """trimmed just below a half leaves one update of an odd cohort and two of an even one: the median."""
+    rows = random_rows(count)
+    found = TrimmedMean(trimmed=0.499).server_direction(updates(rows))
+    torch.testing.assert_close(found, Median().server_direction(updates(rows)))
+
+
+@pytest.mark.parametrize("kind", [FedNova, FedSpeed])
+def test_a_rule_stands_in_for_the_average_of_methods_with_an_average_of_their_own(kind):
+    """FedNova averages updates per step, FedSpeed what workers send instead of their update."""
+    joined = dataclass(eq=False)(type("Joined", (kind, Median), {}))()
+    rows = torch.tensor([[1.0, 4.0], [2.0, 5.0], [90.0, -6.0]], dtype=torch.float64)
+    given = replace(updates(rows), sent={"corrected_update": rows})
+    assert joined.server_direction(given).tolist() == [2.0, 4.0]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fl_platform.algorithms import base
+from fl_platform.algorithms.fedopt import AdaptiveServer
 from fl_platform.config.options import default_of, walk
 from fl_platform.config.schema import Config
 from fl_platform.federation.build import make_algorithm
@@ -19,11 +20,12 @@ from tests.federations import SIZES, Finished, make_config, make_module, synthet
 
 ALGORITHMS = base.names()
 ENGINES = ("loop", "stacked")
+EACH_KIND_OF_STATE = ("fedavg", "scaffold", "gradma", "moon", "mifa", "apfl")
 
 
 def config_of(name: str, engine: str) -> Config:
-    """Four rounds with workers that come and go, of unequal weight."""
-    args = (f"engine={engine}", "num_rounds=4", "availability.name=markov", "aggregation=samples")
+    """Three rounds with workers that come and go, of unequal weight."""
+    args = (f"engine={engine}", "num_rounds=3", "availability.name=markov", "aggregation=samples")
     return make_config(f"algorithm.name={name}", *args)
 
 
@@ -33,43 +35,47 @@ def whole(name: str, engine: str) -> Finished:
     return train(config_of(name, engine))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+def assert_close(one: Finished, other: Finished) -> None:
+    assert torch.allclose(one.params, other.params, rtol=0, atol=1e-10)
+    assert torch.allclose(one.module.global_buffers, other.module.global_buffers, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_two_rounds_and_their_resumption_are_the_bits_of_four(name, engine, tmp_path):
-    """One seed gives equal bits, whether or not a run is interrupted."""
-    config, straight = config_of(name, engine), whole(name, engine)
-    half = train(dataclasses.replace(config, num_rounds=2), checkpoints=tmp_path, every=2)
-    assert half.figures() == straight.figures()[:2]
-    [(round, newest)] = sorted_checkpoints(tmp_path)
-    assert round == 2
-    resumed = train(config, resume=newest)
-    assert torch.equal(straight.params, resumed.params)
-    assert torch.equal(straight.module.global_buffers, resumed.module.global_buffers)
-    assert straight.figures() == resumed.figures()
+def test_both_engines_agree_and_a_resumed_run_has_the_bits_of_a_whole_one(name, tmp_path):
+    """One seed gives equal bits, whether or not a run is interrupted; checkpoints hold nothing of an engine."""
+    assert_close(whole(name, "loop"), whole(name, "stacked"))
+    for engine in ENGINES if name in EACH_KIND_OF_STATE else ENGINES[1:]:
+        config, straight, place = config_of(name, engine), whole(name, engine), tmp_path / engine
+        begun = train(dataclasses.replace(config, num_rounds=2), checkpoints=place, every=2)
+        assert begun.figures() == straight.figures()[:2]
+        [(round, newest)] = sorted_checkpoints(place)
+        assert round == 2
+        resumed = train(config, resume=newest)
+        assert torch.equal(straight.params, resumed.params)
+        assert torch.equal(straight.module.global_buffers, resumed.module.global_buffers)
+        assert straight.figures() == resumed.figures()
 
 
-@pytest.mark.parametrize("name", ["fedavg", "gradma"])
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_another_seed_gives_other_bits(name):
     assert not torch.equal(
         whole(name, "loop").params, train(dataclasses.replace(config_of(name, "loop"), seed=1)).params
     )
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_loop_engine_equals_stacked_engine(name):
-    loop, stacked = (whole(name, engine) for engine in ENGINES)
-    assert torch.allclose(loop.params, stacked.params, rtol=0, atol=1e-10)
-    assert torch.allclose(loop.module.global_buffers, stacked.module.global_buffers, rtol=0, atol=1e-10)
+STRAGGLERS = ("local_epochs=1", "work.name=uniform", "local_momentum=0.5", "num_rounds=2")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_workers_with_different_numbers_of_steps(name, tmp_path):
-    """Stragglers of epochs with momentum: both engines agree, and a resumed run equals an uninterrupted one."""
-    args = (f"algorithm.name={name}", "local_epochs=1", "work.name=uniform", "local_momentum=0.5", "num_rounds=2")
-    loop = train(make_config(*args, "engine=loop"))
+def test_workers_with_different_numbers_of_steps(name):
+    """Stragglers of epochs with momentum: both engines agree."""
+    assert_close(*(train(make_config(f"algorithm.name={name}", *STRAGGLERS, f"engine={e}")) for e in ENGINES))
+
+
+@pytest.mark.parametrize("name", EACH_KIND_OF_STATE)
+def test_resumed_with_different_numbers_of_steps(name, tmp_path):
+    args = (f"algorithm.name={name}", *STRAGGLERS)
     stacked = train(make_config(*args, "engine=stacked"), checkpoints=tmp_path)
-    assert torch.allclose(loop.params, stacked.params, rtol=0, atol=1e-10)
-    assert torch.allclose(loop.module.global_buffers, stacked.module.global_buffers, rtol=0, atol=1e-10)
     [first] = [path for round, path in sorted_checkpoints(tmp_path) if round == 1]
     resumed = train(make_config(*args, "engine=stacked"), checkpoints=tmp_path / "again", resume=first)
     assert torch.equal(stacked.params, resumed.params)
@@ -109,7 +115,8 @@ def test_hyper_parameters_survive_words_config_and_checkpoint(name, tmp_path):
         elif isinstance(changed, float):
             changed = changed / 2
         elif changed is None:
-            changed = 5 if field_name == "memory_size" else field.metadata["at_least"] or 0.5
+            least = field.metadata["at_least"]
+            changed = 5 if field_name == "memory_size" else 0.5 if least is None else least
         args.append(f"algorithm.{field_name}={changed}")
     config = make_config(*args, "num_rounds=1")
     algorithm = make_algorithm(config)
@@ -126,20 +133,22 @@ def test_hyper_parameters_survive_words_config_and_checkpoint(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_two_rounds_on_other_models(name, monkeypatch):
+def test_rounds_on_other_models(name, monkeypatch):
     """A method runs on other architectures in both engines with equal results (VGG-11 with narrow layers).
 
-    Those that train a network as FedAvg does, on vectors, meet LeNet-5, which has convolutions and dropout.
+    Those that train a network as FedAvg does, on vectors, meet LeNet-5, which has convolutions and dropout, once. There
+    engines differ by some 1e-12 (BatchNorm of two or three samples). Adaptive servers divide that by tau = 1e-3; a
+    first step of twice the length, FedSpeed's, leads where the next round amplifies it as much, also with FedAvg.
     """
     monkeypatch.setattr(vgg11, "GROUPS", tuple(tuple(4 for _ in group) for group in vgg11.GROUPS))
-    models = {"lenet5": (3, 16, 16), "vgg11": (3, 32, 32), "resnet20": (1, 8, 8)}
+    models, rounds = {"lenet5": (3, 16, 16), "vgg11": (3, 32, 32), "resnet20": (1, 8, 8)}, 2
     if base.has_default(make_algorithm(make_config(f"algorithm.name={name}")), "local_loss"):
-        del models["vgg11"], models["resnet20"]
+        models, rounds = {"lenet5": models["lenet5"]}, 1
     for model, shape in models.items():
         args = (
             f"algorithm.name={name}",
             f"model.name={model}",
-            "num_rounds=2",
+            f"num_rounds={rounds}",
             "local_steps=2",
             "cohort_size=2",
             "batch_size=4",
@@ -153,4 +162,6 @@ def test_two_rounds_on_other_models(name, monkeypatch):
             )
             for engine in ("loop", "stacked")
         ]
-        assert torch.allclose(results[0].params, results[1].params, rtol=0, atol=1e-8)  # BatchNorm of two samples
+        is_close_to_exact = model == "lenet5" and not (issubclass(base.get(name), AdaptiveServer) or name == "fedspeed")
+        tolerance = 1e-10 if is_close_to_exact else 1e-8
+        assert torch.allclose(results[0].params, results[1].params, rtol=0, atol=tolerance)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,8 @@ from fl_platform.data.samples import Samples
 from fl_platform.data.sets.base import Dataset
 from fl_platform.errors import UserError
 
+OWN = sorted(datasets.DATASETS.built_in())
+"""Without what plugins of other tests have registered."""
 SIZES = {
     "digits": (1437, 360),
     "mnist": (60000, 10000),
@@ -51,7 +54,7 @@ def registry(monkeypatch):
     monkeypatch.setattr(datasets.DATASETS, "_entries", dict(datasets.DATASETS._entries))
 
 
-@pytest.mark.parametrize("name", datasets.names())
+@pytest.mark.parametrize("name", OWN)
 def test_descriptions_are_complete(name):
     dataset = datasets.get(name)
     assert dataset.name == name
@@ -63,7 +66,7 @@ def test_descriptions_are_complete(name):
         assert all(0 < value < 1 for value in dataset.mean + dataset.std)
 
 
-@pytest.mark.parametrize("name", datasets.names())
+@pytest.mark.parametrize("name", OWN)
 def test_samples_are_what_the_description_says(name):
     dataset = datasets.get(name)
     if dataset.folders and datasets.find(name) is None:
@@ -109,7 +112,7 @@ def test_an_outsider_registers_once(registry):
 )
 def test_wrong_images_are_refused(registry, samples, fault):
     define("broken", samples)
-    with pytest.raises(UserError, match=f"data.name=broken: in the test set of .*{fault}"):
+    with pytest.raises(UserError, match=f"data.name=broken: in the test set, .*{fault}"):
         datasets.load("broken")
 
 
@@ -148,12 +151,55 @@ def test_tokens_may_have_any_integer_dtype(dtype):
         ({"shape": (4,)}, r"shape=\(4,\) is not \(channels, height, width\)"),
         ({"std": (0.0,)}, "std=.* is not one positive number"),
         ({"mean": (0.1, 0.2)}, "mean=.* is not one number, or 1 of them"),
+        ({"mean": 0.5}, r"mean=0.5 is not a tuple of numbers, such as \(0.5,\)"),
+        ({"shape": ()}, r"shape=\(\) is not a tuple of positive integers"),
+        ({"shape": 5, "features": "numbers"}, "shape=5 is not a tuple of positive integers"),
+        ({"shape": (1, 0, 2)}, r"shape=\(1, 0, 2\) is not a tuple of positive integers"),
+        ({"num_classes": 0}, "num_classes=0 is not a positive integer"),
     ],
 )
 def test_descriptions_that_contradict_themselves_are_refused(registry, fields, message):
     with pytest.raises(UserError, match=f"data.name=odd: {message}"):
         define("odd", **fields)
     assert "odd" not in datasets.names()
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "owners", "message"),
+    [
+        ([["a"], ["b"]], [0, 1], None, "features are <U1; they must be numbers"),
+        ([[0.5], [1.5]], ["no", "yes"], None, "labels are <U3; they must be whole numbers from 0 on"),
+        ([[0.5], [1.5]], [0, 0.5], None, "labels contain 0.5; they must be whole numbers"),
+        ([[0.5], [1.5]], [0, float("nan")], None, "labels contain nan; they must be whole numbers"),
+        ([[0.5], [1.5]], [0, 1], ["ann", "bob"], "owners are <U3; they must be whole numbers"),
+    ],
+)
+def test_arrays_of_text_and_fractions_are_refused(features, labels, owners, message):
+    with pytest.raises(UserError, match=f"Samples.from_arrays: {message}"):
+        Samples.from_arrays(np.array(features), labels, owners)
+
+
+def test_arrays_may_be_reversed_read_only_or_in_another_byte_order():
+    table = np.arange(6, dtype=np.float32).reshape(2, 3)
+    shared = Samples.from_arrays(table, [0.0, 1.0])
+    assert shared.features.data_ptr() == table.ctypes.data
+    assert shared.labels.tolist() == [0, 1]
+    constant = table.copy()
+    constant.flags.writeable = False
+    for given, expected in ((table[:, ::-1], [2, 1, 0]), (constant, [0, 1, 2]), (table.astype(">f4"), [0, 1, 2])):
+        found = Samples.from_arrays(given, [0, 1]).features
+        assert found.dtype == torch.float32
+        assert found[0].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("loaded", "shown"),
+    [(None, "NoneType"), (squares(), "Samples"), ((squares(),), r"\(Samples\)"), (([1], [2]), r"\(list, list\)")],
+)
+def test_what_load_returns_is_checked(registry, loaded, shown):
+    define("strange", load=lambda self, folder: loaded)
+    with pytest.raises(UserError, match=rf"data.name=strange: load of \w+ must return two Samples, .* not {shown}$"):
+        datasets.load("strange")
 
 
 def test_a_class_without_a_shape_is_refused_by_name(registry):

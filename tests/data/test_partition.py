@@ -11,8 +11,8 @@ from fl_platform.config.data_schema import DataConfig
 from fl_platform.config.registry import PARTITIONS
 from fl_platform.config.resolve import resolve
 from fl_platform.data.partition import Partition, make_partition
-from fl_platform.data.partitions import Natural
-from fl_platform.data.prepare import partition_of, prepare
+from fl_platform.data.partitions.given import Natural
+from fl_platform.data.prepare import partition_of, prepare, split_validation
 from fl_platform.data.samples import Samples
 from fl_platform.errors import UserError
 
@@ -272,6 +272,27 @@ def test_natural_gives_each_worker_one_owner_and_a_seeded_subset_of_them():
         divided(Natural(), labels, 8, owners=owners)
     with pytest.raises(UserError, match=r"natural needs samples with owners.*shakespeare"):
         divided(Natural(), labels, 3)
+
+
+def test_owners_with_one_sample_or_none_are_no_workers():
+    owners = np.array([0, 0, 2, 3, 3, 3, 4, 4])  # 1 has none and 2 has one
+    labels = np.zeros(len(owners), np.int64)
+    with pytest.raises(UserError, match=r"num_workers=4 .* owner 1 has 0; give num_workers=3 to leave such owners out"):
+        divided(Natural(), labels, 4, owners=owners)
+    for seed in range(5):
+        everyone, two = (divided(Natural(), labels, count, seed, owners=owners) for count in (3, 2))
+        assert [owners[everyone.of(worker)].tolist() for worker in range(3)] == [[0, 0], [3, 3, 3], [4, 4]]
+        assert 2 not in owners[two.indices]
+
+
+def test_validation_takes_from_every_owner_and_loses_none():
+    rng = np.random.default_rng(0)
+    owners, labels = np.repeat(np.arange(4), (2, 3, 20, 40)), rng.integers(0, 3, 65)
+    mixed = rng.permutation(65)
+    data = Samples.from_arrays(np.zeros((65, 1, 2, 2), np.uint8), labels[mixed], owners=owners[mixed])
+    train, held = split_validation(data, 0.25, 0, by_owner=True)
+    assert np.bincount(train.owners).tolist() == [2, 2, 15, 30]
+    assert np.bincount(held.owners, minlength=4).tolist() == [0, 1, 5, 10]
 
 
 def test_null_is_every_owner_for_natural_and_a_hundred_otherwise():

@@ -57,6 +57,11 @@ def test_the_content_and_not_the_path_names_the_run(saved, tmp_path):
         resolved(f"data.partition_file={other}", f"data.partition_sha256={digest}")
 
 
+def test_a_digest_without_a_file_is_refused():
+    with pytest.raises(UserError, match=r"data.partition_sha256=ab12 with data.partition=dirichlet: .* there is none"):
+        resolved("data.partition_sha256=ab12")
+
+
 def test_both_formats_say_the_same(tmp_path):
     assert len({read_split(str(save(tmp_path / f"split.{suffix}"))).sha256 for suffix in ("json", "parquet")}) == 1
 

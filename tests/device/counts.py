@@ -1,96 +1,101 @@
 """What every method asks of a device, counted on the simulated one: ``python -m tests.device.counts [--write]``.
 
 Kernels (operator calls), host reads and host-to-device copies of the second round: per local step, of the workers'
-part, of the server's step, and of an evaluation. ``--write`` puts the table into benchmarks/README.md, whose numbers
-the tests hold as bounds; ``--lines METHOD MODEL`` prints the source lines behind the reads and copies.
+part, of the server's step, and of an evaluation. ``--write`` puts the table into benchmarks/README.md, with which the
+tests compare what they count; ``--lines METHOD MODEL`` prints the source lines behind the reads and copies.
 """
 
 import logging
 import sys
 import warnings
 from collections import Counter
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform.algorithms import base
-from fl_platform.paper.methods import METHODS
+from fl_platform.models import vgg11
 from fl_platform.reporting.generated import renewed
 from fl_platform.runs.writing import write_atomically
 from tests.device.runs import Phases, phases_of
 from tests.federations import make_config
 
 README = Path(__file__).resolve().parents[2] / "benchmarks" / "README.md"
-MODELS = ("mlp", "lenet5")
-STEPS = 4
+MODELS = ("mlp", "lenet5", "vgg11", "resnet20")
+KINDS = "kernels, reads, copies"
+STEPS = 3
 FIRST = 1  # from this step on all have the same work: the first two of GradMA's workers take fewer gradients
 
 
 @dataclass(frozen=True)
 class Row:
-    """Kernels, host reads and host-to-device copies of one method and model; reads and copies of workers per round."""
+    """Kernels, host reads and host-to-device copies of one method; kernels of a local step by model.
+
+    The others are those of a round of the perceptron: other networks have other kernels in an evaluation, and no
+    further reads and copies.
+    """
 
     method: str
-    model: str
-    step_kernels: int
-    worker_reads: int
-    worker_copies: int
-    server_kernels: int
-    server_reads: int
-    server_copies: int
-    evaluation_kernels: int
-    evaluation_reads: int
-    evaluation_copies: int
-
-
-def cases() -> list[tuple[str, str]]:
-    """(method, model): every registered method on a perceptron, the paper's methods on every model."""
-    return [(name, model) for model in MODELS for name in base.names() if model == MODELS[0] or name in METHODS]
+    steps: dict[str, int]
+    workers: tuple[int, int]  # reads, copies
+    server: tuple[int, int, int]
+    evaluation: tuple[int, int, int]
 
 
 def phases(method: str, model: str) -> Phases:
-    return phases_of(
-        make_config(
-            f"algorithm.name={method}", f"model.name={model}", f"local_steps={STEPS}", "engine=stacked", "num_rounds=2",
-            "precision=float32",
-        )
-    )  # fmt: skip
+    """The second round of a method with the network's own layers, of few channels."""
+    width = ["model.width=4"] if model == "resnet20" else []
+    whole, vgg11.GROUPS = vgg11.GROUPS, tuple(tuple(4 for _ in group) for group in vgg11.GROUPS)
+    try:
+        return phases_of(
+            make_config(
+                f"algorithm.name={method}", f"model.name={model}", f"local_steps={STEPS}", "engine=stacked",
+                "num_rounds=2", "precision=float32", "local_lr=0.001", *width,
+            )
+        )  # fmt: skip
+    finally:
+        vgg11.GROUPS = whole
 
 
-def measure(method: str, model: str) -> Row:
-    """Count one method; raises ValueError where a local step reads from the device or copies to it."""
-    found = phases(method, model)
+def step_kernels(found: Phases) -> int:
+    """Kernels of a local step; raises ValueError where one reads from the device or copies to it."""
     kernels, reads, copies = found.per_step(FIRST)
     if reads or copies:
-        raise ValueError(f"{method} on {model}: a local step has {reads} reads and {copies} copies")
-    return Row(method, model, kernels, *found.workers.totals[1:], *found.server.totals, *found.evaluation.totals)
+        raise ValueError(f"a local step has {reads} reads and {copies} copies")
+    return kernels
 
 
-def bounds() -> dict[tuple[str, str], Row]:
-    """The rows of the table in benchmarks/README.md, by method and model."""
+def measure(method: str, models: tuple[str, ...] = MODELS) -> Row:
+    """Count one method, its local steps on the given models, of which the first is the perceptron."""
+    found = {model: phases(method, model) for model in models}
+    round = found[MODELS[0]]
+    steps = {model: step_kernels(each) for model, each in found.items()}
+    return Row(method, steps, round.workers.totals[1:], round.server.totals, round.evaluation.totals)
+
+
+def table() -> dict[str, Row]:
+    """The rows of the table in benchmarks/README.md, by method."""
     text = README.read_text(encoding="utf-8")
-    table = text[text.index("<!-- device: generated -->") : text.index("<!-- device: end -->")]
+    lines = text[text.index("<!-- device: generated -->") : text.index("<!-- device: end -->")].splitlines()
     found = {}
-    for line in table.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 6 and cells[1] in MODELS:
-            numbers = [int(number) for cell in cells[2:] for number in cell.split(",")]
-            found[cells[0], cells[1]] = Row(cells[0], cells[1], *numbers)
+    for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines):
+        if len(cells) == len(MODELS) + 4 and cells[1].isdigit():
+            method, steps = cells[0], dict(zip(MODELS, map(int, cells[1:]), strict=False))
+            workers, server, evaluation = (tuple(map(int, cell.split(","))) for cell in cells[-3:])
+            found[method] = Row(method, steps, workers, server, evaluation)  # type: ignore[arg-type]
     return found
 
 
 def markdown(rows: list[Row]) -> str:
-    lines = [
-        "| method | model | kernels per local step | workers, per round: reads, copies "
-        "| server step: kernels, reads, copies | evaluation: kernels, reads, copies |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    """The rows as a table."""
+    titles = ["method", *MODELS, *(f"{part}: {KINDS}" for part in ("server step", "evaluation"))]
+    titles.insert(-2, "workers, per round: reads, copies")
+    lines = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
     for row in rows:
-        method, model, step, *rest = map(str, astuple(row))
-        cells = [method, model, step, ", ".join(rest[:2]), ", ".join(rest[2:5]), ", ".join(rest[5:])]
-        lines.append(f"| {' | '.join(cells)} |")
+        numbers = (", ".join(map(str, part)) for part in (row.workers, row.server, row.evaluation))
+        lines.append(f"| {' | '.join([row.method, *map(str, row.steps.values()), *numbers])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -120,12 +125,12 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--lines"]:
         print_lines(*arguments[1:])
         return
-    table = markdown([measure(method, model) for method, model in cases()])
+    found = markdown([measure(method) for method in base.names()])
     if arguments == ["--write"]:
-        makers = {"device": lambda: table}
+        makers = {"device": lambda: found}
         write_atomically(README, renewed(README.name, README.read_text(encoding="utf-8"), makers))
     else:
-        print(table)
+        print(found)
 
 
 if __name__ == "__main__":

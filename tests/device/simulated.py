@@ -9,11 +9,15 @@ scalars; and what a GPU would do is counted, each with the source line that aske
 - reads: the host waits for the device (``item``, ``cpu``, a shape that depends on values),
 - copies: values go from the host to the device.
 
-Not simulated: time, memory, streams and pinned memory, NCCL, the arithmetic of cuDNN and cuBLAS.
+Within ``limited_memory`` the device has so many bytes, tells how many are free, and raises what CUDA does beyond them.
+
+Not simulated: time, streams and pinned memory, NCCL, the arithmetic of cuDNN and cuBLAS, scratch memory of kernels.
 Importing this module registers the device for the whole process.
 """
 
+import gc
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -147,7 +151,81 @@ class _Backend(_DummyBackendModule):
         return [torch.float16, torch.bfloat16]
 
 
-_setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())
+_backend = _Backend()
+_setup_privateuseone_for_python_backend(NAME, backend_module=_backend)
+
+
+class Memory:
+    """Bytes of the tensors that were made within the block, as torch.cuda tells them; no allocator keeps any back."""
+
+    TOLD = (
+        "memory_allocated", "memory_reserved", "max_memory_allocated", "reset_peak_memory_stats", "mem_get_info",
+        "empty_cache",
+    )  # fmt: skip
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.live, self.peak = capacity, 0, 0
+        self.refusals = 0
+        self._known: set[int] = set()
+
+    def take(self, values: Tensor) -> None:
+        """Count the storage of a new tensor; raises torch.OutOfMemoryError where it does not fit."""
+        storage = values.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._known:
+            return
+        if self.live + size > self.capacity:
+            self.refusals += 1
+            raise torch.OutOfMemoryError(f"simulated out of memory. Tried to allocate {size} bytes")
+        self._known.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._release, key, size).atexit = False
+
+    def _release(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.live -= size
+
+    def memory_allocated(self, device: object = None) -> int:
+        return self.live
+
+    memory_reserved = memory_allocated
+
+    def max_memory_allocated(self, device: object = None) -> int:
+        return self.peak
+
+    def reset_peak_memory_stats(self, device: object = None) -> None:
+        self.peak = self.live
+
+    def mem_get_info(self, device: object = None) -> tuple[int, int]:
+        return self.capacity - self.live, self.capacity
+
+    def empty_cache(self) -> None:
+        """Nothing is kept back."""
+
+
+_memory: Memory | None = None
+
+
+@contextmanager
+def limited_memory(capacity: int) -> Iterator[Memory]:
+    """Give the device so many bytes for the tensors that the block makes.
+
+    Python collects no cycles meanwhile: when it does depends on what the process did before, and they hold tensors.
+    """
+    global _memory
+    gc.collect()
+    gc.disable()
+    memory = _memory = Memory(capacity)
+    for name in Memory.TOLD:
+        setattr(_backend, name, getattr(memory, name))
+    try:
+        yield memory
+    finally:
+        gc.enable()
+        _memory = None
+        for name in Memory.TOLD:
+            delattr(_backend, name)
 
 
 class DeviceTensor(torch.Tensor):
@@ -158,6 +236,8 @@ class DeviceTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor, device: torch.device) -> "DeviceTensor":
+        if _memory is not None:
+            _memory.take(held)
         tensor = torch.Tensor._make_wrapper_subclass(
             cls,
             held.size(),
@@ -184,6 +264,7 @@ class DeviceTensor(torch.Tensor):
             _tally(kind, args)
         if kwargs.get("device") is not None:
             held_kwargs["device"] = CPU
+        operator = FUSED.get(operator, operator)
         found = operator(*held_args, **held_kwargs)
         if _recording is not None:
             _recording.note(kind.name, operator, held_args, held_kwargs, found)
@@ -319,6 +400,38 @@ def _refuse_resizing(operator: Any, tensors: Any) -> None:
     for tensor in tensors:
         if tensor.shape != tensor.held.shape:
             raise RuntimeError(f"{operator} changed the shape of an operand, which the simulated device cannot follow")
+
+
+def _gru_cell(
+    of_input: Tensor, of_hidden: Tensor, hidden: Tensor, input_bias: Tensor | None, hidden_bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The fused cell of a GRU, which a CPU does not have: the new state, and what its gradient needs."""
+    with_biases = (
+        gates if bias is None else gates + bias for gates, bias in ((of_input, input_bias), (of_hidden, hidden_bias))
+    )
+    (r_in, z_in, n_in), (r_hid, z_hid, n_hid) = (gates.chunk(3, 1) for gates in with_biases)
+    reset, update = torch.sigmoid(r_in + r_hid), torch.sigmoid(z_in + z_hid)
+    candidate = torch.tanh(n_in + reset * n_hid)
+    return candidate + update * (hidden - candidate), torch.cat([reset, update, candidate, hidden, n_hid], 1)
+
+
+def _gru_cell_backward(gradient: Tensor, kept: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:
+    """Gradients of the gates of input and hidden state, of the state before, and of both biases."""
+    reset, update, candidate, hidden, n_hid = kept.chunk(5, 1)
+    of_update = gradient * (hidden - candidate) * update * (1 - update)
+    of_candidate = gradient * (1 - update) * (1 - candidate.square())
+    of_reset = of_candidate * n_hid * reset * (1 - reset)
+    of_input = torch.cat([of_reset, of_update, of_candidate], 1)
+    of_hidden = torch.cat([of_reset, of_update, of_candidate * reset], 1)
+    biases = (of_input.sum(0), of_hidden.sum(0)) if has_bias else (None, None)
+    return of_input, of_hidden, gradient * update, *biases
+
+
+FUSED: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten._thnn_fused_gru_cell.default: _gru_cell,
+    torch.ops.aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
+}
+"""Operators that devices have and the CPU does not."""
 
 
 # What PyTorch calls below the dispatch to Python: allocation, filling from Python lists, and those factories

@@ -1,14 +1,17 @@
 """``doctor --device`` on the simulated device: methods beside the CPU, times with and without graphs."""
 
 import pytest
+import torch
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
-from fl_platform.federation import device_check, launch
+from fl_platform import LocalStep, Stack
+from fl_platform.algorithms.fedprox import FedProx
+from fl_platform.federation import device_check, trainer
 from fl_platform.kernels.graphs import CAPTURES
 from tests.device import simulated
 from tests.device.runs import DEVICE, SimulatedAccelerator
 
-CPU_ARGUMENTS = launch.device_arguments
+CPU_ARGUMENTS = trainer.device_arguments
 
 
 @pytest.fixture
@@ -20,16 +23,37 @@ def reachable(monkeypatch):
             return CPU_ARGUMENTS(device)
         return {"strategy": SingleDeviceStrategy(device=DEVICE, accelerator=SimulatedAccelerator())}
 
-    monkeypatch.setattr(launch, "device_arguments", arguments)
+    monkeypatch.setattr(trainer, "device_arguments", arguments)
     monkeypatch.setattr(device_check, "check_device", lambda *args: None)
     monkeypatch.setitem(CAPTURES, simulated.NAME, simulated.capture)
 
 
 def test_the_report_of_a_second_device(reachable):
-    report = device_check.examine_device(simulated.NAME, ["fedavg", "gradma"])
+    said = []
+    names = ("local_only", "gradma")  # of the first the server's model does not move
+    report = device_check.examine_device(simulated.NAME, list(names), said.append)
     assert report.is_ok
+    assert [line.partition(" (")[0] for line in said] == [
+        "[1/2] local_only: agrees",
+        "[2/2] gradma: agrees",
+        "times of 7 combinations of engine, precision and graphs",
+    ]
     assert [(a.algorithm, a.engine) for a in report.agreements] == [
-        (name, engine) for name in ("fedavg", "gradma") for engine in ("loop", "stacked")
+        (name, engine) for name in names for engine in ("loop", "stacked")
     ]
     assert [t.graphs for t in report.timings] == [False] * 6 + [True]
     assert "| stacked | float32 | yes |" in report.markdown()
+
+
+def test_a_method_that_fails_on_the_device_is_reported_and_the_others_go_on(reachable, monkeypatch):
+    def stray(self: FedProx, step: LocalStep) -> Stack:
+        return step.gradient + torch.zeros(step.gradient.shape[1])  # on the host
+
+    monkeypatch.setattr(FedProx, "local_direction", stray)
+    monkeypatch.setattr(device_check, "timed", lambda *args, **how: device_check.Timing("loop", "float32", 0.1, None))
+    said: list[str] = []
+    report = device_check.examine_device(simulated.NAME, ["fedprox", "fedavg"], said.append)
+    assert not report.is_ok
+    assert [a.is_ok for a in report.agreements] == [False, False, True, True]
+    assert "DOES NOT AGREE" in said[0]
+    assert "expected all tensors to be on the same device" in report.markdown()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fl_platform.engines import trial
-from fl_platform.engines.choice import choose_engine
+from fl_platform.engines.choice import Choice, choose_engine
 from fl_platform.federation import engine_choice
 from fl_platform.runs.checkpoint_files import newest_valid
 from tests.device.runs import CPU, DEVICE, run_on
@@ -15,6 +15,10 @@ from tests.federations import make_config
 
 def times(loop: float, stacked: float):
     return lambda: {"loop": loop, "stacked": stacked}
+
+
+def taken(loop: float, stacked: float, *, is_whole: bool = True):
+    return lambda: trial.Taken({"loop": loop, "stacked": stacked}, is_whole)
 
 
 def no_trial():
@@ -66,16 +70,16 @@ def test_other_circumstances_need_another_trial(change):
 
 @pytest.mark.parametrize("text", ["", "[]", "null", '{"about": 3}', '{"about": {"a": 1}, "seconds": 4}'])
 def test_a_damaged_cache_costs_a_trial(text, tmp_path):
-    assert trial.kept(tmp_path, {"a": 1}, times(1, 2)) == {"loop": 1, "stacked": 2}
+    assert trial.kept(tmp_path, {"a": 1}, taken(1, 2)) == {"loop": 1, "stacked": 2}
     [file] = tmp_path.iterdir()
     file.write_text(text)
-    assert trial.kept(tmp_path, {"a": 1}, times(3, 4)) == {"loop": 3, "stacked": 4}
+    assert trial.kept(tmp_path, {"a": 1}, taken(3, 4)) == {"loop": 3, "stacked": 4}
     assert trial.kept(tmp_path, {"a": 1}, no_trial) == {"loop": 3, "stacked": 4}
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
     (tmp_path / "file").write_text("")
-    assert trial.kept(tmp_path / "file", {"a": 1}, times(1, 2)) == {"loop": 1, "stacked": 2}
+    assert trial.kept(tmp_path / "file", {"a": 1}, taken(1, 2)) == {"loop": 1, "stacked": 2}
 
 
 def test_a_trial_that_does_not_fit_takes_fewer_workers(monkeypatch):
@@ -88,8 +92,20 @@ def test_a_trial_that_does_not_fit_takes_fewer_workers(monkeypatch):
         return float(chunk)
 
     monkeypatch.setattr(trial, "fastest", fastest)
-    assert trial.seconds_of({"loop": None, "stacked": None}, None, None, 8, 4) == {"loop": 1.0, "stacked": 2.0}
+    found = trial.seconds_of({"loop": None, "stacked": None}, torch.zeros(1), torch.zeros(0), 8, 4)
+    assert found == ({"loop": 1.0, "stacked": 2.0}, False)
     assert tried == [(8, 1), (4, 1), (2, 1), (2, 2)]
+
+
+def test_a_trial_that_did_not_fit_is_not_kept(tmp_path):
+    """Another program may have held the memory; a later run tries again."""
+    assert trial.kept(tmp_path, {"a": 1}, taken(1, 2, is_whole=False)) == {"loop": 1, "stacked": 2}
+    assert not list(tmp_path.iterdir())
+    assert trial.kept(tmp_path, {"a": 1}, taken(3, 4)) == {"loop": 3, "stacked": 4}
+
+
+def test_a_device_without_memory_for_one_worker_is_left_to_the_loop():
+    assert choose_engine("auto", DEVICE, dict) == Choice("loop", DEVICE.type)
 
 
 def test_a_resumed_run_keeps_its_engine(tmp_path, monkeypatch):

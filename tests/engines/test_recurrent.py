@@ -19,11 +19,11 @@ from tests.federations import SIZES, described, make_config, train
 class Tagger(nn.Module):
     """A network of a user's own: embedding, two recurrent layers of a kind, mean over time."""
 
-    def __init__(self, kind="LSTM", **options):
+    def __init__(self, kind="LSTM", embedding=None, **options):
         super().__init__()
-        self.embedding = nn.Embedding(11, 6)
+        self.embedding = nn.Embedding(11, 6, **embedding or {})
         self.recurrent = getattr(nn, kind)(6, 8, **{"num_layers": 2, "batch_first": True} | options)
-        self.output = nn.Linear(8, 4)
+        self.output = nn.Linear(16 if self.recurrent.bidirectional else 8, 4)
 
     def forward(self, x):
         return self.output(self.recurrent(self.embedding(x))[0].mean(1))
@@ -57,6 +57,8 @@ OWN = "model.name=tests.engines.test_recurrent.Tagger"
         [*OURS, "algorithm.name=fedmlb"],
         [OWN, "model.options.kind=LSTM"],
         [OWN, "model.options.kind=GRU", "model.options.bias=false"],
+        [OWN, "model.options.kind=LSTM", "model.options.bidirectional=true"],
+        [OWN, "model.options.embedding={padding_idx: 3}"],
     ],
     ids=lambda args: " ".join(args[-2:]),
 )
@@ -67,11 +69,11 @@ def test_loop_equals_stacked(args):
 
 
 @pytest.mark.parametrize(("kind", "ours"), [(nn.GRU, GRU), (nn.LSTM, LSTM)])
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_steps_written_out_equal_pytorchs_layer(kind, ours, batch_first):
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bidirectional": True}], ids=str)
+def test_steps_written_out_equal_pytorchs_layer(kind, ours, options):
     torch.manual_seed(0)
-    reference = kind(3, 5, 2, batch_first=batch_first).double()
-    layer = ours(3, 5, 2, batch_first=batch_first).double()
+    reference = kind(3, 5, 2, **options).double()
+    layer = ours(3, 5, 2, **options).double()
     layer.load_state_dict(reference.state_dict())
     x = torch.randn(4, 2, 6, 3, dtype=torch.float64)
     outputs, last = torch.vmap(layer)(x)
@@ -84,10 +86,26 @@ def test_steps_written_out_equal_pytorchs_layer(kind, ours, batch_first):
             torch.testing.assert_close(found[row], wanted)
 
 
-@pytest.mark.parametrize("options", [{"bidirectional": True}, {"dropout": 0.5}, {"kind": "RNN"}], ids=str)
+@pytest.mark.parametrize("options", [{"dropout": 0.5}, {"kind": "RNN"}], ids=str)
 def test_layers_that_workers_cannot_train_are_refused(options):
     with pytest.raises(UserError, match=r"layer 'recurrent' is a \w+ with .* nn\.GRU and nn\.LSTM are known"):
         models.build(f"{__name__}.Tagger", (9,), 4, features="tokens", num_tokens=11, options=options)
+
+
+def test_the_padding_row_of_an_embedding_stays_zero():
+    args = (OWN, "model.options.embedding={padding_idx: 3}")
+    for engine in ("loop", "stacked"):
+        done = train(*federation(*args, f"engine={engine}"))
+        table = done.params[: 11 * 6].view(11, 6)
+        assert done.module.network.parameters.names[0] == "embedding.weight"
+        assert not table[3].any()
+        assert table[4].any()
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}, {"sparse": True}], ids=str)
+def test_embeddings_that_workers_cannot_train_are_refused(options):
+    with pytest.raises(UserError, match=r"layer 'embedding' is an Embedding with .* none of them is possible"):
+        models.build(f"{__name__}.Tagger", (9,), 4, features="tokens", num_tokens=11, options={"embedding": options})
 
 
 def test_models_say_which_features_they_take():

@@ -7,6 +7,7 @@ import torch
 
 from fl_platform.algorithms.base import Algorithm, LocalBatch, LocalStep, Updates
 from fl_platform.models.flat import Stack, Vector
+from fl_platform.models.network import allowing_tf32, refuse_tf32
 from tests.federations import make_config, train
 
 
@@ -47,3 +48,17 @@ def test_tf32_stays_within_the_networks(asked, engine):
     assert all(found == {asked} for found in algorithm.in_networks)
     assert all(found == {False} for found in algorithm.elsewhere)
     assert flags() == {False}
+
+
+def test_a_setting_for_all_of_torch_is_refused_too():
+    kinds = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    before, torch.backends.fp32_precision = torch.backends.fp32_precision, "tf32"
+    try:
+        refuse_tf32()
+        assert [kind.fp32_precision for kind in kinds] == ["ieee"] * 3
+        with allowing_tf32(True):
+            assert [kind.fp32_precision for kind in kinds] == ["tf32"] * 3
+            assert flags() == {True}
+        assert [kind.fp32_precision for kind in kinds] == ["ieee"] * 3
+    finally:
+        torch.backends.fp32_precision = before

@@ -10,7 +10,8 @@ import torch
 from fl_platform.algorithms import base
 from fl_platform.config.groups import CompressionConfig
 from fl_platform.errors import UserError
-from fl_platform.federation.compression import encoded_bytes, largest_entries, quantised, travelling
+from fl_platform.federation.compression import encoded_bytes, largest_entries, num_kept, quantised
+from fl_platform.federation.uploads import travelling
 from fl_platform.runs import metrics
 from fl_platform.runs.checkpoint_files import sorted_checkpoints
 from fl_platform.seeding import stream_keys
@@ -131,3 +132,33 @@ def test_bad_values_are_refused():
         make_config("compression.name=topk", "compression.fraction=0")
     with pytest.raises(UserError, match=r"compression.name=top is not allowed; .* did you mean 'topk'"):
         make_config("compression.name=top")
+
+
+def test_a_fraction_is_the_decimal_that_was_written():
+    """0.07 * 100 is 7.000000000000001 in floating point."""
+    assert [num_kept(100, 0.07), num_kept(100, 0.071), num_kept(3, 1e-9), num_kept(5, 1.0)] == [7, 8, 1, 5]
+
+
+@pytest.mark.parametrize("compression", [("compression.name=topk", "compression.fraction=0.02"), QUANTISE])
+def test_what_stays_with_a_worker_takes_no_place_in_a_short_upload(compression):
+    """FedPer keeps the last layer's 21 of 239 numbers: ceil(0.02 * 218) = 5 others are sent, the largest of them."""
+    done = watch("fedper", *compression, "num_rounds=2", "compression.error_feedback=false")
+    exact = watch("fedper", "num_rounds=1")
+    private = done.algorithm.private
+    assert int(private.sum()) == 21
+    for seen in done.algorithm.server_steps:
+        assert not seen.updates.delta[:, private].any()
+    sent, wanted = done.algorithm.server_steps[0].updates.delta, exact.algorithm.server_steps[0].updates.delta
+    assert not wanted[:, private].any()
+    if compression is not QUANTISE:
+        assert sent.ne(0).sum(1).tolist() == [5, 5, 5]
+        assert torch.equal(sent, largest_entries(wanted, 5))
+    else:
+        assert torch.equal(sent.abs().amax(1), wanted.abs().amax(1))
+
+
+def test_a_model_that_is_private_as_a_whole_sends_nothing():
+    words = ("algorithm.personal_layers=3", "buffers=server", "num_rounds=1")
+    done = run("fedper", *TOPK, *words)
+    assert done.logged(metrics.TOTAL_BYTES) == [0]
+    assert torch.equal(done.rounds[0], done.rounds[1])

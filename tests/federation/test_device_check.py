@@ -34,7 +34,9 @@ def test_a_device_that_computes_in_fewer_digits_is_seen(name):
 
 def test_a_device_that_is_far_off_is_seen():
     bad = Agreement("fedavg", "loop", device=1e-2, cpu=1e-6)
-    report = DeviceReport("cuda", "a card", "2", [bad], [Timing("loop", "float32", 0.001, 5_000_000)])
+    report = DeviceReport(
+        "cuda", "a card", {"torch": "2"}, [bad], [Timing("loop", "float32", 0.001, 5_000_000)], minutes=0.5
+    )
     assert not report.is_ok
     assert "| fedavg | loop | 1.0e-02 | 1.0e-06 | NO |" in report.markdown()
     assert "| loop | float32 | no | 1.00 | 5.0 |" in report.markdown()

@@ -12,7 +12,7 @@ from fl_platform.engines.work import LocalResult
 from fl_platform.errors import UserError
 from fl_platform.federation.faults import alie_deviations, faulty, fixed_workers, flip_labels, inject_faults
 from fl_platform.runs import metrics
-from tests.federations import make_config, train
+from tests.federations import make_config, make_module, train
 
 
 def run(*args):
@@ -65,6 +65,13 @@ def test_huge_updates_are_multiplied():
     )
     start = sound.module.network.initial_params.double()
     assert torch.allclose(huge.params - start, 10 * (sound.params - start), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["mifa", "fedspeed"])
+def test_what_a_method_sends_instead_of_its_update_is_faulty(name):
+    """Zeros from everybody: the server of MIFA and FedSpeed has nothing to move by."""
+    done = train(make_config(f"algorithm.name={name}", "faults.kind=zeros", "faults.probability=1"))
+    assert torch.equal(done.params, done.module.network.initial_params.double())
 
 
 def test_faults_are_fixed_by_the_seed():
@@ -141,6 +148,17 @@ def test_flipped_labels_are_those_of_the_faulty_workers():
     assert torch.equal(flipped[own], 2 - labels[own])
     others = np.setdiff1d(np.arange(6), own)
     assert torch.equal(flipped[others], labels[others])
+
+
+def test_samples_that_workers_are_scored_on_keep_their_labels():
+    keys = ("faults.kind=label_flip", "faults.workers=fixed", "faults.probability=1", "data.worker_test_fraction=0.3")
+    right, flipped = (make_module(make_config(*keys[first:])) for first in (3, 0))
+    assert right.worker_tests is not None
+    tests, trained = right.worker_tests.indices, right.members.partition.indices
+    assert np.array_equal(flipped.worker_tests.indices, tests)
+    before, after = (module._sets[0].labels for module in (right, flipped))
+    assert torch.equal(after[tests], before[tests])
+    assert torch.equal(after[trained], 2 - before[trained])
 
 
 def test_flipped_labels_spoil_a_run_and_are_counted(tmp_path):

@@ -14,8 +14,9 @@ from fl_platform.config.resolve import resolve
 from fl_platform.errors import UserError
 from fl_platform.federation import launch as launching
 from fl_platform.federation.checkpoints import RoundCheckpoint, sorted_checkpoints
-from fl_platform.federation.launch import attach, launch, make_trainer
+from fl_platform.federation.launch import launch
 from fl_platform.federation.progress import GracefulStop, RoundProgress
+from fl_platform.federation.trainer import attach, check_accelerator, check_trainer_keys, make_trainer
 
 SMALL = ["num_workers=6", "cohort_size=2", "num_rounds=2", "local_steps=1", "algorithm.name=gradma"]
 
@@ -55,6 +56,22 @@ def test_what_lightning_refuses_is_refused_before_data_is_read_or_anything_is_op
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["gpu", "cuda"])
+def test_a_gpu_that_is_not_there(name, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match=f"trainer.accelerator={name}: this machine has no CUDA device; leave it out"):
+        check_accelerator(name)
+    check_accelerator("cpu")
+    check_accelerator(None)
+
+
+@pytest.mark.parametrize("name", ["mps", "auto"])
+def test_a_gpu_without_float64(name, monkeypatch):
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+    with pytest.raises(UserError, match=f"trainer.accelerator={name}: GPUs of Apple have no float64"):
+        check_accelerator(name)
+
+
 def test_callbacks_that_save_come_last(tmp_path):
     trainer = make_trainer(resolve(compose(SMALL[:4])))
     saving, stop = RoundCheckpoint(tmp_path, 1), GracefulStop()
@@ -77,3 +94,10 @@ def test_a_checkpoint_from_elsewhere_starts_an_attempt_of_its_own(tmp_path):
     assert launch(second, copy).summary["fingerprint"] == whole.summary["fingerprint"]
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
     assert (second.directory / "attempts" / "0001" / "rounds.jsonl").is_file()
+
+
+@pytest.mark.parametrize("name", ["detect_anomaly", "sync_batchnorm", "enable_model_summary", "inference_mode"])
+def test_truth_values_of_the_trainer_are_checked(name):
+    check_trainer_keys({name: True})
+    with pytest.raises(UserError, match=rf"trainer\.{name}=x is not allowed; allowed: true \| false"):
+        check_trainer_keys({name: "x"})

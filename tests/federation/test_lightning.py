@@ -119,10 +119,10 @@ def test_callbacks_are_named_by_their_dotted_path(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"callbacks": ["nowhere.Callback"]}, r"callbacks=\[nowhere.Callback\] cannot be made: No module named"),
-        ({"callbacks": ["Counts"]}, r"callbacks=\[Counts\] cannot be made"),
-        ({"callbacks": ["collections.OrderedDict"]}, "gives a OrderedDict, not a callback"),
-        ({"callbacks": [f"{FedAvg.__module__}.FedAvg"]}, "gives a FedAvg, not a callback"),
+        ({"callbacks": ["nowhere.Callback"]}, r"callbacks=\[nowhere.Callback\] cannot be imported: No module named"),
+        ({"callbacks": ["Counts"]}, r"callbacks=\[Counts\] is no dotted path"),
+        ({"callbacks": ["collections.OrderedDict"]}, "is not a class of callbacks"),
+        ({"callbacks": [f"{FedAvg.__module__}.FedAvg"]}, "is not a class of callbacks"),
         ({"tracking": {"also": ["excel"]}}, r"tracking.also=\['excel'\] is not allowed; allowed: csv \| tensorboard"),
     ],
 )

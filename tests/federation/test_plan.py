@@ -12,8 +12,8 @@ from fl_platform.config.resolve import resolve
 from fl_platform.errors import UserError
 from fl_platform.federation.allocations import Allocations
 from fl_platform.federation.build import build, make_algorithm
-from fl_platform.federation.launch import attach, make_trainer
 from fl_platform.federation.plan import Needs, fitting, needs_of
+from fl_platform.federation.trainer import attach, make_trainer
 
 CPU = torch.device("cpu")
 SMALL = (
@@ -49,7 +49,9 @@ def test_estimates_are_within_15_percent_of_what_a_run_holds_at_most(args):
 
 @pytest.mark.parametrize("name", base.names())
 def test_every_method_can_be_planned(name):
-    config = spec_of(f"algorithm.name={name}", "model.norm=group", "num_rounds=50").config
+    sampling = "epochs" if name.startswith("dp_ftrl") else "fixed"
+    args = (f"algorithm.name={name}", "model.norm=group", f"cohort_sampling={sampling}", "num_rounds=50")
+    config = spec_of(*args).config
     needs = needs_of(config)
     assert needs.worker > 3 * needs.parameters  # parameters, gradients and activations
     assert needs.total() > needs.permanent > needs.data

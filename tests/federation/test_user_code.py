@@ -8,24 +8,40 @@ import pytest
 
 from fl_platform.cli import main
 from fl_platform.config.registry import ALGORITHMS
+from fl_platform.federation import user_code
 from fl_platform.runs.checkpoint_files import newest_valid
 from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.reader import read_directory
-from fl_platform.runs.status import RunStatus
+from fl_platform.runs.status import Ending, RunStatus
 from fl_platform.sweeps.states import TrialState
 from tests.sweeps.small_sweeps import launch_here, quick_sweep
 
 PLUGIN = '''
 from dataclasses import dataclass
+import numpy as np
 import torch
 from fl_platform import Algorithm
+
+class Odd(BaseException):
+    pass
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+class Helper:
+    def __init__(self):
+        self.n, self.seen = 0, torch.zeros(1)
 
 @dataclass(eq=False)
 class Failing(Algorithm, name="failing", label="Failing"):
     """Fails in its second round."""
 
+    total = 0
+
     def begin_round(self, workers, round):
         self.is_due, self.seen, self.names = round == 2, torch.zeros(1), []
+        self.counts, self.table, self.array, self.helper = [0], dict(a=1), np.zeros(2), Helper()
         {begin}
 
     def local_direction(self, step):
@@ -59,6 +75,24 @@ FAULTS = {
     "self is set": ({"local": "self.total = 1"}, "local_direction", "(local_direction) wrote self.total; worker hooks"),
     "self is written in place": ({"local": "self.seen.add_(1)"}, "local_direction", "wrote self.seen; worker hooks"),
     "self grows": ({"local": "self.names.append(1)"}, "local_direction", "wrote self.names; worker hooks may not"),
+    "an item of self": ({"local": "self.counts[0] += 1"}, "local_direction", "wrote self.counts[0]; worker hooks"),
+    "a value of self": ({"local": "self.table['a'] += 1"}, "local_direction", "wrote self.table['a']; worker hooks"),
+    "an array of self": ({"local": "self.array[0] += 1"}, "local_direction", "wrote self.array; worker hooks may"),
+    "an object of self": ({"local": "self.helper.n += 1"}, "local_direction", "wrote self.helper.n; worker hooks"),
+    "its tensor": ({"local": "self.helper.seen.add_(1)"}, "local_direction", "wrote self.helper.seen; worker hooks"),
+    "its class": ({"local": "Failing.total += 1"}, "local_direction", "wrote Failing.total; worker hooks may not"),
+    "x_t in place": ({"local": "step.global_params.zero_()"}, "local_direction", "wrote global_params; worker hooks"),
+    "sparse": ({"local": "return step.gradient.to_sparse()"}, "local_direction", "layout torch.sparse_coo"),
+    "a graph": ({"local": "return torch.nn.Parameter(step.gradient)"}, "local_direction", "gradients (detach it)"),
+    "sys.exit(0)": ({"local": "raise SystemExit(0)"}, "local_direction", "SystemExit: 0"),
+    "no Exception": ({"server": "raise Odd('end')"}, "server_direction", "Odd: end"),
+    "no text": ({"server": "raise Mute"}, "server_direction", "Mute: (its text cannot be made)"),
+    "StopIteration": ({"server": "next(iter([]))"}, "server_direction", "StoppedStep: StopIteration"),
+    "a missing file": ({"server": "open('/no/such')"}, "server_direction", "FileNotFoundError: [Errno 2]"),
+    "a forbidden file": ({"server": "raise PermissionError(13, 'no')"}, "server_direction", "PermissionError: "),
+    "a pipe": ({"server": "raise BrokenPipeError(32, 'gone')"}, "server_direction", "BrokenPipeError: "),
+    "escapes": ({"server": "raise OSError('\\x1b[31m')"}, "server_direction", "OSError: \\x1b[31m"),
+    "a long text": ({"server": "raise OSError('x' * 10**6)"}, "server_direction", "x; what was saved stays"),
     "server hook": (
         {"server": "return updates.delta"},
         "server_direction",
@@ -89,6 +123,8 @@ def test_a_failing_hook_is_named_and_the_checkpoint_stays(fault: str, plugin: Pa
     assert f"fl_platform: round 2: your code failed in {hook} ({plugin}, line " in error
     assert reason in error.splitlines()[-1]
     assert "lightning" not in error
+    assert "\x1b" not in error
+    assert len(error) < 30_000
     [run] = tmp_path.glob("*/config.yaml")
     attempt = RunDirectory(tmp_path, run.parent.name).newest_attempt()
     assert attempt is not None
@@ -96,10 +132,34 @@ def test_a_failing_hook_is_named_and_the_checkpoint_stays(fault: str, plugin: Pa
     record = read_directory(run.parent)
     assert record.status is RunStatus.CRASHED
     assert record.history.num_rows == 1
-    assert record.summary["crash_cause"] == "user_code"
+    assert record.ending is Ending.USER_CODE
     assert main(["why", run.parent.name, "--dir", str(tmp_path)]) == 0
     explained = capsys.readouterr().out
-    assert f"run {run.parent.name} crashed: code of yours failed (plugin, model or callback); 1 of 3" in explained
+    assert f"run {run.parent.name} user code failed; 1 of 3 rounds on disk" in explained
+    assert reason in explained.splitlines()[-1], "the traceback that the attempt keeps"
+
+
+def test_a_round_that_a_callback_leaves_out_is_no_finished_run(plugin: Path, tmp_path: Path, capsys) -> None:
+    plugin.write_text(
+        "import lightning as L\nclass Skips(L.Callback):\n"
+        "    def on_train_batch_start(self, *rest):\n        next(iter([]))\n"
+    )
+    assert main(["run", *KEYS[1:], "callbacks=[failing_plugin.Skips]", f"output.dir={tmp_path}"]) == 1
+    assert "your code failed in a callback: round 1 was not carried out" in capsys.readouterr().err
+
+
+def test_an_installed_plugin_is_named_like_a_file(plugin: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(user_code, "_LIBRARIES", (*user_code._LIBRARIES, str(tmp_path)))  # as if it were site-packages
+    write(plugin, server="raise RuntimeError('no idea')")
+    assert main(["run", *KEYS, "algorithm.name=failing", f"output.dir={tmp_path}"]) == 1
+    assert f"your code failed in server_direction ({plugin}, line " in capsys.readouterr().err
+
+
+def test_a_trial_that_calls_exit_does_not_end_its_sweep(plugin: Path, tmp_path: Path) -> None:
+    write(plugin, local="raise SystemExit(0)")
+    sweep = quick_sweep(tmp_path, {"algorithm.name": {"values": ["failing", "fedavg"]}}, *KEYS)
+    status = launch_here(sweep, retries=0)
+    assert (status.counts[TrialState.FAILED], status.counts[TrialState.FINISHED]) == (1, 1)
 
 
 def test_nan_from_a_hook_is_a_diverged_run(plugin: Path, tmp_path: Path) -> None:
@@ -159,4 +219,4 @@ def test_other_code_of_the_users_is_named(case: str, plugin: Path, tmp_path: Pat
     assert reason in error.splitlines()[-1]
     assert "lightning" not in error
     for config in tmp_path.glob("*/config.yaml"):
-        assert read_directory(config.parent).summary["crash_cause"] == "user_code"
+        assert read_directory(config.parent).ending is Ending.USER_CODE

@@ -65,6 +65,10 @@ class Dataset:
         for field in ("num_classes", "shape"):
             if not hasattr(cls, field):
                 raise UserError(f"{about}: class {cls.__qualname__} sets no {field}")
+        if not (isinstance(cls.shape, tuple) and cls.shape and all(_is_count(size) for size in cls.shape)):
+            raise UserError(f"{about}: shape={cls.shape} is not a tuple of positive integers, such as (13,)")
+        if not _is_count(cls.num_classes):
+            raise UserError(f"{about}: num_classes={cls.num_classes} is not a positive integer")
         if cls.features not in get_args(Kind):
             raise unknown_name(f"{about}: features", cls.features, get_args(Kind))
         if (cls.features == "tokens") != (cls.num_tokens > 0):
@@ -73,6 +77,8 @@ class Dataset:
             raise UserError(f"{about}: shape={cls.shape} is not (channels, height, width); images have these three")
         for field in ("mean", "std"):
             values = getattr(cls, field)
+            if not isinstance(values, tuple | list):
+                raise UserError(f"{about}: {field}={values} is not a tuple of numbers, such as ({values},)")
             if len(values) not in (1, cls.shape[0]) or (field == "std" and min(values) <= 0):
                 expected = "one positive number" if field == "std" else "one number"
                 raise UserError(f"{about}: {field}={values} is not {expected}, or {cls.shape[0]} of them")
@@ -112,3 +118,7 @@ class Dataset:
     def fault(self, samples: Samples) -> str | None:
         """Describe how samples differ from this description; None if they agree."""
         return samples.fault(self.features, self.shape, self.num_classes, self.num_tokens)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

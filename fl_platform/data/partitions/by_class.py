@@ -1,42 +1,12 @@
-"""The rules by which training samples are divided among workers (``data.partition``)."""
+"""Divisions by label: k classes per worker, and the two kinds of Dirichlet shares."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from fl_platform.config.partition_file import read_split
-from fl_platform.data import datasets
 from fl_platform.data.partition import Assignment, Indices, Partitioner, key_of_data
 from fl_platform.data.samples import Samples
 from fl_platform.errors import UserError
-
-
-@dataclass(frozen=True)
-class Iid(Partitioner, name="iid"):
-    """Shuffled and cut into parts whose sizes differ by at most one."""
-
-    def assign(self, train: Samples, num_workers: int, rng: np.random.Generator) -> Assignment:
-        samples = len(train)
-        return rng.permutation(samples), np.arange(samples) * num_workers // samples
-
-
-@dataclass(frozen=True)
-class Shards(Partitioner, name="shards"):
-    """Sorted by label, cut into equal shards, and those assigned at random (McMahan et al. 2017, section 3)."""
-
-    shards_per_worker: int = key_of_data()
-
-    def assign(self, train: Samples, num_workers: int, rng: np.random.Generator) -> Assignment:
-        samples, num_shards = len(train), num_workers * self.shards_per_worker
-        if num_shards > samples:
-            raise UserError(
-                f"data.shards_per_worker={self.shards_per_worker} with num_workers={num_workers} needs {num_shards} "
-                f"shards of {samples} training samples; at most {samples // num_workers} shards per worker are possible"
-            )
-        owner_of_shard = rng.permutation(num_shards) // self.shards_per_worker
-        order = np.argsort(train.labels.numpy(), kind="stable")
-        return order, owner_of_shard[np.arange(samples) * num_shards // samples]
 
 
 @dataclass(frozen=True)
@@ -68,83 +38,6 @@ class Classes(Partitioner, name="classes"):
         parts = zip(members, owners, strict=True)
         workers = [np.array(some)[np.arange(len(own)) * len(some) // len(own)] for own, some in parts]
         return np.concatenate(members), np.concatenate(workers)
-
-
-@dataclass(frozen=True)
-class Quantity(Partitioner, name="quantity"):
-    """IID labels and unequal sizes: log-normal, or a power law of the worker's rank.
-
-    Each worker has two samples, and the others are divided in proportion to exp(s z) with z standard normal, or to
-    rank^-s with ranks in random order; s is ``data.quantity_spread``.
-    """
-
-    quantity_sizes: str = key_of_data()
-    quantity_spread: float = key_of_data()
-
-    def assign(self, train: Samples, num_workers: int, rng: np.random.Generator) -> Assignment:
-        if self.quantity_sizes == "lognormal":
-            exponents = self.quantity_spread * rng.standard_normal(num_workers)
-        else:
-            exponents = -self.quantity_spread * np.log(rng.permutation(num_workers) + 1)
-        shares = np.exp(exponents - exponents.max())
-        edges = np.rint(np.cumsum(shares / shares.sum()) * (len(train) - 2 * num_workers)).astype(np.int64)
-        sizes = 2 + np.diff(edges, prepend=0)
-        return rng.permutation(len(train)), np.repeat(np.arange(num_workers), sizes)
-
-
-@dataclass(frozen=True)
-class Natural(Partitioner, name="natural"):
-    """Each worker has the samples of one owner; with fewer workers than owners, of owners drawn by the seed."""
-
-    def assign(self, train: Samples, num_workers: int, rng: np.random.Generator) -> Assignment:
-        if train.owners is None:
-            raise no_owners()
-        owners = train.owners.numpy()
-        count = train.num_owners
-        if num_workers > count:
-            raise UserError(f"num_workers={num_workers} exceeds the {count} owners of data.partition=natural")
-        chosen = np.arange(count)
-        if num_workers < count:
-            chosen = np.sort(rng.choice(count, num_workers, replace=False))
-        worker_of = np.full(count, -1)
-        worker_of[chosen] = np.arange(num_workers)
-        workers = worker_of[owners]
-        indices = np.flatnonzero(workers >= 0)
-        return indices, workers[indices]
-
-    @staticmethod
-    def num_owners(name: str, root: str | None) -> int:
-        """Return how many owners a data set has that does not say so itself: it is loaded for it."""
-        return _num_owners(name, root)
-
-
-def no_owners() -> UserError:
-    """The error of a data set whose samples have no owners."""
-    having = [name for name in datasets.names() if datasets.get(name).partition == "natural"]
-    return UserError(
-        "data.partition=natural needs samples with owners, and the data set has none; "
-        f"sets with owners: {', '.join(having)}"
-    )
-
-
-@lru_cache(maxsize=16)
-def _num_owners(name: str, root: str | None) -> int:
-    train, _ = datasets.load(name, root)
-    if train.owners is None:
-        raise no_owners()
-    return train.num_owners
-
-
-@dataclass(frozen=True)
-class File(Partitioner, name="file"):
-    """As ``data.partition_file`` says, which ``data partition --save`` wrote."""
-
-    partition_file: str = key_of_data()
-
-    def assign(self, train: Samples, num_workers: int, rng: np.random.Generator) -> Assignment:
-        split = read_split(self.partition_file)
-        split.check_labels(train.labels.numpy(), self.partition_file)
-        return split.indices, np.repeat(np.arange(split.num_workers), np.diff(split.offsets))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The rules by which training samples are divided among workers (``data.partition``)."""
