@@ -100,6 +100,8 @@ class Queue:
             try:
                 query = dict(request.query_params)
                 status, body = await asyncio.get_running_loop().run_in_executor(self._thread, _answer, answer, query)
+            except asyncio.CancelledError:  # the server ends: nobody waits for the answer
+                status, body = 503, _json({"error": "the dashboard is ending"})
             finally:
                 self._waiting -= 1
             return Response(body, status, media_type="application/json")

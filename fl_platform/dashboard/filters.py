@@ -158,13 +158,13 @@ def _value_test(term: Term) -> Callable[[Any], bool]:
 
 def _equals(wanted: str) -> Callable[[Any], bool]:
     number, text = _bound(wanted), wanted.lower()
-    text = "null" if text == "none" else text
+    texts = {text, "null"} if text == "none" else {text}  # Python's name of null, and the value of some keys
     pattern = re.compile(fnmatch.translate(text.replace("[", "[[]"))) if "*" in text else None
 
     def test(value: Any) -> bool:
         if number is not None and (found := as_number(value)) is not None:
             return math.isclose(found, number, rel_tol=1e-6)  # configurations are shown with six digits
         shown = str(value).lower()
-        return bool(pattern.match(shown)) if pattern else shown == text
+        return bool(pattern.match(shown)) if pattern else shown in texts
 
     return test

@@ -10,9 +10,10 @@ from typing import Any
 
 from fl_platform.dashboard.store import State
 from fl_platform.errors import UserError, did_you_mean, visible
+from fl_platform.paper.methods import Method
 from fl_platform.reporting.shown import ShownRun, differing
+from fl_platform.reporting.styles import distinct
 from fl_platform.runs import metrics
-from fl_platform.runs.status import RunStatus
 from fl_platform.sweeps.states import TrialState
 
 Values = tuple[Any, ...]
@@ -37,7 +38,7 @@ FIELDS = (
     "trial",
     "end",
 )
-_NOT_FIGURES = {metrics.STATUS, "run", metrics.FINGERPRINT}
+_NOT_FIGURES = {metrics.STATUS, metrics.ENDING, "run", metrics.FINGERPRINT}
 
 
 class Catalogue:
@@ -70,6 +71,11 @@ class Catalogue:
         """Configuration keys that differ among all runs."""
         return differing(self.state.runs.values())
 
+    @functools.cached_property
+    def methods(self) -> dict[str, Method]:
+        """The methods of all runs by name: one looks the same in every chart, whatever is filtered."""
+        return distinct(run.method for run in {run.algorithm: run for run in self.state.runs.values()}.values())
+
     def resolve(self, name: str) -> str:
         """The quantity that ``name`` means: its full name, or the end of one configuration key after a dot."""
         if name in FIELDS or name in self.config_keys or name in self.figures:
@@ -100,13 +106,13 @@ class Catalogue:
         return lambda run: _known(run.figure(name))
 
     def _of_trial(self, run: ShownRun, name: str) -> Values:
-        """``end`` is how a trial ended according to its ledger: one that early termination ended is `stopped`."""
+        """``end`` is how a run ended; a trial that early termination ended is `stopped`, as its ledger has it."""
         trial = self.state.trial(run.log.run_id)
         if trial is None:
-            return () if name == "trial" else (run.log.status,)
+            return () if name == "trial" else (run.log.ending.value,)
         if name == "trial":
             return (trial.number,)
-        return (RunStatus.RUNNING if trial.state is TrialState.STARTED else trial.state,)
+        return (trial.state if trial.state is TrialState.STOPPED else run.log.ending.value,)
 
     def column(self, name: str, runs: Iterable[ShownRun]) -> list[Any]:
         """One plain value per run, None where it has none; numbers where the text of a configuration is one."""

@@ -4,7 +4,11 @@ import asyncio
 import errno
 import socket
 import threading
+import time
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -69,6 +73,7 @@ def bind(port: int) -> socket.socket:
 def make_server(store: Store) -> uvicorn.Server:
     config = uvicorn.Config(
         make_app(store),
+        log_config=None,  # uvicorn's would close the handlers of this process, and absl's then closes stderr
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -95,5 +100,26 @@ def serve(store: Store, port: int, opens_browser: bool) -> None:
     except KeyboardInterrupt:
         pass  # uvicorn raises the signal again once it has shut down
     finally:
+        store.close()
+        listener.close()
+
+
+@contextmanager
+def served(root: Path) -> Iterator[tuple[str, Store]]:
+    """Serve a directory of runs from a thread of this process; gives the address and the store."""
+    store = Store(root)
+    store.look()
+    listener = bind(0)
+    server = make_server(store)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    store.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://{HOST}:{listener.getsockname()[1]}", store
+    finally:
+        server.should_exit = True
+        thread.join()
         store.close()
         listener.close()

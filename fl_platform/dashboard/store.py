@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fl_platform.dashboard.sweeps import ShownSweep, TrialOfRun, read_sweep
 from fl_platform.errors import UserError
-from fl_platform.reporting.shown import ShownRun, shown
+from fl_platform.reporting.shown import ShownRun, relabelled, shown
 from fl_platform.runs import wandb_logs
 from fl_platform.runs.reader import RunReader
 from fl_platform.runs.record import RunRecord, merge, own_id
@@ -117,6 +117,8 @@ class Store:
         if before.version and (versions, sweeps, unread) == (before.versions, before.sweeps, before.unread):
             return
         version = before.version + 1
+        for run_id, run in relabelled(runs).items():
+            runs[run_id], versions[run_id] = run, version
         has_lost = bool(before.runs.keys() - runs.keys())
         warnings = tuple(text for run in runs.values() for text in run.log.warnings)
         complete_since = version if has_lost else before.complete_since

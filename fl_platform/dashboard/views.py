@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fl_platform.config.regular_files import open_regular
 from fl_platform.dashboard.classes import class_accuracy
 from fl_platform.dashboard.filters import parse, select
 from fl_platform.dashboard.importance import importances
@@ -33,6 +34,8 @@ from fl_platform.reporting.shown import (
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.frames import to_frames
+from fl_platform.runs.liveness import error_file
+from fl_platform.runs.record import RunRecord
 from fl_platform.runs.resources import FILE
 
 MOST_POINTS = 2000
@@ -116,10 +119,11 @@ class Views:
             start=_number(query, "from", float("-inf")),
             end=_number(query, "to", float("inf")),
         )
-        runs = self._chosen(query).runs
-        made = make_lines(runs, chart)
+        chosen = self._chosen(query)
+        runs, methods = chosen.runs, chosen.catalogue.methods
+        made = make_lines(runs, chart, methods)
         if chart.smooth > 1:
-            raw = make_lines(runs, dataclasses.replace(chart, smooth=1))["lines"]
+            raw = make_lines(runs, dataclasses.replace(chart, smooth=1), methods)["lines"]
             for line, own in zip(made["lines"], raw, strict=True):
                 line["raw"] = {"x": own["x"], "mean": own["mean"]}
         return made
@@ -165,13 +169,13 @@ class Views:
         }
         if trial is not None:
             values |= {"trial": trial.number, "log": log_tail(trial.log)}
+        if values["log"] is None and (attempt := _attempt(found.log)) and (error := error_file(attempt)):
+            values["log"] = log_tail(error)
         return values
 
     def resources(self, query: dict[str, str]) -> dict[str, Any]:
         """What a run used of its machine over time, as charts; none for a run without a record of it."""
-        log = _one(self.store.state, query).log
-        source = Path(log.source)
-        attempt = RunDirectory(source.parent, source.name).newest_attempt() if source.is_dir() else None
+        attempt = _attempt(_one(self.store.state, query).log)
         return {"charts": usage_charts(attempt / FILE)} if attempt else {"charts": []}
 
     def partition(self, query: dict[str, str]) -> dict[str, Any]:
@@ -242,10 +246,16 @@ def _tables(runs: Sequence[ShownRun], value: str, unit: str, target: float | Non
     return made
 
 
+def _attempt(record: RunRecord) -> Path | None:
+    """The newest attempt of a run that was read from its directory."""
+    source = Path(record.source)
+    return RunDirectory(source.parent, source.name).newest_attempt() if source.is_dir() else None
+
+
 def log_tail(path: Path) -> str | None:
     """The end of a log, as lines: a progress bar's returns become line ends."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_TAIL))
             text = file.read().decode(errors="replace")
     except OSError:

@@ -6,25 +6,37 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fl_platform.paper.methods import METHODS
-from fl_platform.paper.sweeps import FIXED, SEEDS, Axes, SweepDefinition, budget_points, grid_points, values
+from fl_platform.paper.sweeps import FIXED, SEEDS, TOP_ACCURACY, Axes, SweepDefinition, values
 
 SOURCE = "fl_platform/paper/benchmark.py"
 
 COMPARED: tuple[str, ...] = (
     *METHODS,
     *("fedadam", "fedyogi", "fedadagrad", "fedexp", "fedmom"),
-    *("fednova", "fedcm", "fedsam", "mofedsam", "fedspeed", "fedlc", "fedrs", "fedntd", "feddecorr"),
+    *("fednova", "fedcm", "domo", "mime", "fedsam", "mofedsam", "fedspeed", "fedlc", "fedrs", "fedntd", "feddecorr"),
     *("median", "trimmed_mean", "krum", "multi_krum", "rfa", "norm_clipping"),
     *("dp_fedavg", "dp_fedavgm"),
 )
-"""The methods of the benchmark by group, the paper's first."""
+"""The methods that are judged by the server's model, by group, the paper's first."""
+
+PERSONALISED: tuple[str, ...] = ("fedavg", "fedper", "fedrep", "fedbn", "fedbabu", "ditto", "apfl")
+"""The methods that are judged by each worker's own model, and FedAvg beside them."""
 
 ADAPTIVE = ("fedadam", "fedyogi", "fedadagrad")
-ADAPTIVE_RATES = (0.01, 0.1, 1.0)
-"""Server rates of methods that divide the update by its size; the paper's grid lies a power of ten higher."""
+"""Methods that divide the update by its size: their server rates are a tenth of the others'."""
 
-FEW_RATES = ((0.1, 1.0), (0.1, 0.1), (0.01, 10.0), (0.01, 1.0))
-"""(local_lr, server_lr) of the four points that each method has on digits; adaptive ones have a tenth of the second."""
+RATES = {
+    "digits": ((0.1, 1.0), (0.1, 0.1), (0.01, 10.0), (0.01, 1.0)),
+    "mnist": tuple(itertools.product((0.1, 0.01), (1.0, 0.1, 10.0))),
+}
+"""(local_lr, server_lr) of the points that each method has. On MNIST they are the paper's grid without its smallest
+local rate, at which 100 rounds are too few."""
+
+SEARCH_SEED = 3
+"""Not one of the seeds that are compared: nothing that a choice has seen is scored again."""
+
+VALIDATION = {"digits": 0.2, "mnist": 0.1}
+"""The share of the training data that a search holds out and scores."""
 
 NEEDED = {"dp_fedavg": "model.norm=group", "dp_fedavgm": "model.norm=group"}
 """Arguments without which a method is refused."""
@@ -49,74 +61,72 @@ MNIST: dict[str, Any] = {
 
 
 def benchmark_sweeps(grids: Mapping[str, Axes]) -> list[SweepDefinition]:
-    """The search and the comparison on both data sets; ``grids`` holds the grid of each method by its name."""
-    few = {name: few_points(name, grids[name]) for name in COMPARED}
-    drawn = {name: drawn_points(name, grids[name]) for name in COMPARED}
+    """The searches and the comparisons; ``grids`` holds the grid of each method by its name."""
     return [
-        search("digits", DIGITS, few, 0.2),
-        comparison("digits", DIGITS),
-        search("mnist", MNIST, drawn, 0.1),
-        comparison("mnist", MNIST),
+        *compare("benchmark_digits", DIGITS, COMPARED, grids, TOP_ACCURACY),
+        *compare("benchmark_mnist", MNIST, COMPARED, grids, TOP_ACCURACY),
+        *compare("personal_mnist", {**MNIST, "evaluation.finetune_steps": 5}, PERSONALISED, grids, "workers/accuracy"),
     ]
 
 
-def drawn_points(name: str, axes: Axes) -> list[str]:
-    """``BUDGET`` points of a method's own grid."""
-    if name in ADAPTIVE:
-        axes = {**axes, "server_lr": ADAPTIVE_RATES}
-    return with_needed(name, budget_points(name, grid_points(name, axes)))
+def compare(
+    name: str, keys: Mapping[str, Any], methods: Sequence[str], grids: Mapping[str, Axes], metric: str
+) -> list[SweepDefinition]:
+    """An equal-budget search on held-out data for the largest ``metric``, and the comparison that uses its choice."""
+    data = name.rpartition("_")[2]
+    points = {method: drawn_points(method, grids[method], RATES[data]) for method in methods}
+    held_out = {**keys, "num_rounds": keys["num_rounds"] // 2, "data.validation_fraction": VALIDATION[data]}
+    return [search(name, held_out, points, metric), comparison(name, keys, methods, metric)]
 
 
-def few_points(name: str, axes: Axes) -> list[str]:
-    """The same four pairs of rates for every method, its own fields drawn from their grids without repetition."""
+def drawn_points(method: str, axes: Axes, rates: Sequence[tuple[float, float]]) -> list[str]:
+    """The same pairs of rates for every method, its own fields drawn from their grids without repetition."""
     own = {key: axes[key] for key in axes if key.startswith("algorithm.")}
     fields = [dict(zip(own, chosen, strict=True)) for chosen in itertools.product(*own.values())]
-    random.Random(f"benchmark of {name}").shuffle(fields)
+    random.Random(f"benchmark of {method}").shuffle(fields)
     points = []
-    for (local, server), chosen in zip(FEW_RATES, itertools.cycle(fields), strict=False):
-        rate = FIXED.get(name, {}).get("server_lr", server / 10 if name in ADAPTIVE else server)
-        keys = {"local_lr": local, "server_lr": rate, **chosen}
-        points.append(" ".join([f"algorithm.name={name}", *(f"{key}={value}" for key, value in keys.items())]))
-    return with_needed(name, list(dict.fromkeys(points)))
+    for (local, server), chosen in zip(rates, itertools.cycle(fields), strict=False):
+        rate = FIXED.get(method, {}).get("server_lr", server / 10 if method in ADAPTIVE else server)
+        points.append(with_needed(method, {"local_lr": local, "server_lr": rate, **chosen}))
+    return list(dict.fromkeys(points))
 
 
-def with_needed(name: str, points: Sequence[str]) -> list[str]:
-    """Points with what the method needs to be accepted."""
-    return [f"{point} {NEEDED[name]}" if name in NEEDED else point for point in points]
+def with_needed(method: str, keys: Mapping[str, Any]) -> str:
+    """The arguments that choose a method and its values, with what it needs to be accepted."""
+    listed = [f"{key}={value}" for key, value in {"algorithm.name": method, **keys}.items()]
+    return " ".join([*listed, *([NEEDED[method]] if method in NEEDED else [])])
 
 
-def search(
-    data: str, keys: Mapping[str, Any], points: Mapping[str, Sequence[str]], validation_fraction: float
-) -> SweepDefinition:
-    chosen = f"sweeps/chosen_benchmark_{data}.yaml"
+def search(name: str, keys: Mapping[str, Any], points: Mapping[str, Sequence[str]], metric: str) -> SweepDefinition:
+    by = "" if metric == TOP_ACCURACY else f" --by {metric}"
+    size = f"{len(points['fedavg'])} points of each of {len(points)} methods"
     return SweepDefinition(
-        name=f"tune_benchmark_{data}",
-        feeds=f"Hyper-parameters of sweeps/benchmark_{data}.yaml: {len(points['fedavg'])} points of each of "
-        f"{len(COMPARED)} methods.",
+        name=f"tune_{name}",
+        feeds=f"Hyper-parameters of sweeps/{name}.yaml: {size}.",
         parameters={
             "point": values(*itertools.chain(*points.values())),
             **{key: {"value": value} for key, value in keys.items()},
-            "data.validation_fraction": values(validation_fraction),
-            "seed": values(0),
+            "seed": values(SEARCH_SEED),
         },
-        notes="Accuracies are those of held-out training data, and every point is run to its end. "
-        f"Then: sweep best sweeps/tune_benchmark_{data}.yaml --select-on validation --write {chosen}",
+        notes="Accuracies are those of held-out training data after half of the comparison's rounds. "
+        f"Then: sweep best sweeps/tune_{name}.yaml --select-on validation{by} --write sweeps/chosen_{name}.yaml",
         source=SOURCE,
+        metric=metric,
     )
 
 
-def comparison(data: str, keys: Mapping[str, Any]) -> SweepDefinition:
-    named = [with_needed(name, [f"algorithm.name={name}"])[0] for name in COMPARED]
+def comparison(name: str, keys: Mapping[str, Any], methods: Sequence[str], metric: str) -> SweepDefinition:
     return SweepDefinition(
-        name=f"benchmark_{data}",
-        feeds=f"All methods on equal terms: {len(COMPARED)} methods, {len(SEEDS)} seeds, {keys['num_rounds']} rounds.",
+        name=name,
+        feeds=f"All methods on equal terms: {len(methods)} methods, {len(SEEDS)} seeds, {keys['num_rounds']} rounds.",
         parameters={
-            "point": values(*named),
+            "point": values(*(with_needed(method, {}) for method in methods)),
             **{key: {"value": value} for key, value in keys.items()},
             "seed": values(*SEEDS),
-            "chosen": values(f"sweeps/chosen_benchmark_{data}.yaml"),
+            "chosen": values(f"sweeps/chosen_{name}.yaml"),
         },
-        notes=f"Hyper-parameters come from sweeps/chosen_benchmark_{data}.yaml, which the search "
-        f"sweeps/tune_benchmark_{data}.yaml gives, else from the defaults.",
+        notes=f"Hyper-parameters come from sweeps/chosen_{name}.yaml, which the search "
+        f"sweeps/tune_{name}.yaml gives, else from the defaults.",
         source=SOURCE,
+        metric=metric,
     )

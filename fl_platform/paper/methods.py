@@ -19,7 +19,6 @@ class Group(StrEnum):
     PERSONALISED = "personalised"
     ROBUST = "robust"
     PRIVATE = "private"
-    COMPRESSED = "compressed"
     REFERENCE = "reference"
     PLUGIN = "plugin"
 

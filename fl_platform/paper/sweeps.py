@@ -22,6 +22,8 @@ POLICIES = ("least_frequent", "least_recent", "fifo", "reservoir", "most_redunda
 BUDGET = 9  # points of every method: the whole grid of the smallest ones
 FIXED: dict[str, dict[str, Any]] = {"feddyn": {"server_lr": 1.0}}  # its server rule has no free rate
 
+TOP_ACCURACY = "test/top_accuracy"
+
 Axes = Mapping[str, Sequence[Any]]
 """The grid of one method: configuration key -> the values of the paper's appendix B."""
 
@@ -36,6 +38,7 @@ class SweepDefinition:
     notes: str = ""
     early_terminate: dict[str, Any] | None = None
     source: str = "fl_platform/paper/sweeps.py"
+    metric: str = TOP_ACCURACY  # the larger, the better
 
     @property
     def num_trials(self) -> int:

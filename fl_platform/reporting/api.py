@@ -10,8 +10,8 @@ from fl_platform.errors import UserError
 from fl_platform.reporting import render
 from fl_platform.reporting.figures import accuracy_curves, key_curves
 from fl_platform.reporting.layout import Table
-from fl_platform.reporting.measures import Selection
 from fl_platform.reporting.pivot import pivot_table
+from fl_platform.reporting.selection import Selection
 from fl_platform.reporting.tables import statistic_table
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs, Source, load, select

@@ -1,5 +1,6 @@
 """What all figures share: looks for paper, slides and notebook, panels, legends, and files with reproducible bytes."""
 
+import functools
 import io
 import math
 import textwrap
@@ -13,15 +14,20 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont
+from matplotlib.ft2font import FT2Font
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fl_platform.config.migrate import MOVED
 from fl_platform.errors import UserError, unknown_name, visible
 from fl_platform.paper.methods import METHODS
+from fl_platform.reporting.styles import shortened
 from fl_platform.reporting.symbols import NAMES, SYMBOLS, name_of
 from fl_platform.runs.writing import write_atomically
 
 FORMATS = ("png", "svg", "pdf")
+FALLBACK_FONT = "DejaVu Sans"
+"""For signs that the font of a style lacks; matplotlib brings it along."""
 
 _RC: dict[str, Any] = {
     "axes.spines.top": False,
@@ -71,7 +77,7 @@ class Look:
             "svg.fonttype": "path" if self.is_serif else "none",
         }
         if self.is_serif:  # matplotlib brings this font along; it goes with Times and Computer Modern
-            own |= {"font.family": "STIXGeneral", "mathtext.fontset": "stix"}
+            own |= {"font.family": ["STIXGeneral", FALLBACK_FONT], "mathtext.fontset": "stix"}
             own |= {"axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "grid.linewidth": 0.5}
         return _RC | own
 
@@ -155,14 +161,18 @@ class ShownFigure(Figure):
         return drawn.getvalue()
 
 
-_LONGEST_LABEL = 48
-
-
 def label(text: object) -> str:
-    """Text as it may stand in a figure: visible, short enough to leave room for data, a dollar sign a dollar sign."""
-    shown = visible(text)
-    shown = shown if len(shown) <= _LONGEST_LABEL else shown[: _LONGEST_LABEL - 3] + "..."
-    return shown.replace("$", r"\$")
+    """Text as it may stand in a figure: short, a dollar sign a dollar sign, a code point for what no font here has."""
+    shown = "".join(
+        char if char.isascii() or ord(char) in _glyphs() else f"[U+{ord(char):04X}]" for char in visible(text)
+    )
+    return shortened(shown).replace("$", r"\$")
+
+
+@functools.cache
+def _glyphs() -> frozenset[int]:
+    """The code points that the fonts of all styles have; every style falls back on the last of them."""
+    return frozenset(FT2Font(findfont(FALLBACK_FONT)).get_charmap())
 
 
 def key_label(key: str) -> str:

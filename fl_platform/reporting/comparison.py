@@ -10,12 +10,16 @@ from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper import tables as paper_tables
 from fl_platform.paper.methods import plain
 from fl_platform.paper.scenarios import Scenario
+from fl_platform.reporting.cell_numbers import cell_crossings, cell_values
+from fl_platform.reporting.cells import cell_runs
 from fl_platform.reporting.layout import MISSING, NOT_REACHED, Cell, Note, Row, Table, layout
-from fl_platform.reporting.measures import MEASURES, Selection, cell_crossings, cell_runs, cell_values, per_run
+from fl_platform.reporting.measures import MEASURES, per_run
+from fl_platform.reporting.selection import Selection
 from fl_platform.reporting.statistics import bootstrap_interval, spearman
 from fl_platform.reporting.tables import (
     PAPER_SEEDS,
     check_ddof,
+    check_level,
     run_notes,
     scenario_targets,
     statistic_text,
@@ -128,6 +132,7 @@ def significance_table(
     """Mean difference to a reference algorithm over the seeds both have, with a bootstrap interval."""
     if value not in MEASURES:
         raise unknown_name("value", value, MEASURES)
+    check_level(level)
     measure = MEASURES[value]
     cells = cell_runs(runs, select)
     values = per_run(runs)[value] * measure.scale

@@ -3,8 +3,9 @@
 import pandas as pd
 
 from fl_platform.paper.scenarios import Scenario
+from fl_platform.reporting.cells import scenario_of
 from fl_platform.reporting.layout import Cell, Row, Table
-from fl_platform.reporting.measures import per_run, scenario_of
+from fl_platform.reporting.measures import per_run
 from fl_platform.runs.frames import Runs
 from fl_platform.runs.status import ENDED, STOPPED
 

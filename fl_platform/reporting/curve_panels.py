@@ -62,6 +62,8 @@ def curve_figure(
 
     Raises UserError where no finished run has what the figure shows.
     """
+    if smooth < 1:
+        raise UserError(f"smooth={smooth} is not allowed; it must be a whole number >= 1")
     needed = {chart.metric for chart in charts} | {AXES[chart.axis] for chart in charts}
     if not panels or not charts or not needed <= set(runs.rounds.columns):
         shown = ", ".join(sorted({chart.metric for chart in charts})) or "qp/*"
@@ -138,9 +140,9 @@ def _draw(
     if not len(curve.x):
         return None
     style, wide = line.style, canvas.look().line_scale
+    single = tuple(average([seed], smooth, most=most) for seed in seeds) if band is None else ()
     if band is None:
-        for seed in seeds:
-            alone = average([seed], smooth, most=most)
+        for alone in single:
             axis.plot(alone.x, alone.mean, color=style.color, linewidth=0.5 * wide, alpha=0.6)
     axis.plot(
         curve.x,
@@ -155,4 +157,4 @@ def _draw(
     )
     if curve.has_band and band is not None:
         axis.fill_between(curve.x, curve.low, curve.high, color=style.color, alpha=band, linewidth=0)
-    return Drawn(line.label, style.color, curve)
+    return Drawn(line.label, style.color, curve, single)

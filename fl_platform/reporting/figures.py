@@ -9,11 +9,13 @@ from fl_platform.errors import unknown_name
 from fl_platform.paper.methods import FURTHER_GROUPS, GROUPINGS, Group, Method
 from fl_platform.reporting import canvas
 from fl_platform.reporting.ablations import panel_groups, value_text
+from fl_platform.reporting.cells import CellRuns, cell_runs
 from fl_platform.reporting.curve_panels import Chart, Line, curve_figure
-from fl_platform.reporting.measures import CellRuns, Selection, cell_runs
-from fl_platform.reporting.styles import sequence_style
+from fl_platform.reporting.selection import Selection
+from fl_platform.reporting.styles import distinct, sequence_style
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs, config_column
+from fl_platform.runs.status import RunStatus
 
 QP_METRICS = (metrics.QP_WORKER_ACTIVE, metrics.QP_WORKER_RATIO, metrics.QP_SERVER_ACTIVE, metrics.QP_SERVER_RATIO)
 Split = Literal["auto", "groups", "none"]
@@ -46,12 +48,22 @@ def _method_panels(runs: Runs, grouping: str, select: Selection, split: Split = 
     if grouping not in known:
         raise unknown_name("grouping", grouping, known)
     cells = [cell for cell in cell_runs(runs, select) if cell.seeds and _is_in(cell.method, grouping)]
+    methods = distinct(cell.method for cell in cells)  # of those drawn: fewer than in the runs, so more free colours
     panels: dict[str, list[CellRuns]] = {}
     for cell in sorted(cells, key=lambda cell: cell.scenario.order()):
         panels.setdefault(cell.scenario.label, []).append(cell)
     if split == "groups" or (split == "auto" and any(len(panel) > _MOST_LINES for panel in panels.values())):
         panels = {f"{title}: {name}": part for title, own in panels.items() for name, part in _by_group(own).items()}
-    return {title: [_method_line(cell.method, cell.run_ids) for cell in own] for title, own in panels.items()}
+    return {
+        title: [_method_line(methods[cell.method.name], cell.run_ids) for cell in own] for title, own in panels.items()
+    }
+
+
+def not_drawn(runs: Runs) -> str:
+    """A sentence about the runs that figures leave out because they are not finished; nothing where all are."""
+    endings = runs.runs.loc[runs.runs["status"] != RunStatus.FINISHED, "ending"].value_counts()
+    counts = ", ".join(f"{count} {ending}" for ending, count in endings.items())
+    return f"Not drawn, because not finished: {counts}." if counts else ""
 
 
 def _by_group(cells: Sequence[CellRuns]) -> dict[str, list[CellRuns]]:

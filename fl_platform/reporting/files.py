@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from fl_platform.config.regular_files import read_regular
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError, did_you_mean
 
@@ -30,7 +31,7 @@ def read_content(known: Mapping[str, Path], name: str) -> tuple[Path, dict[str, 
         raise UserError(f"report {name} is not known{hint}")
     path = known[name] / FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path)
         check_size(text)
         content = yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:

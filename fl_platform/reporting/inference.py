@@ -1,5 +1,6 @@
 """Tables that say what the seeds support: paired differences, aggregates over scenarios, ranks, seeds needed."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,12 @@ from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper.methods import Method, plain
 from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting import statistics
+from fl_platform.reporting.cells import CellRuns, cell_runs
 from fl_platform.reporting.layout import Cell, Row, Table, layout
-from fl_platform.reporting.measures import MEASURES, CellRuns, Measure, Selection, cell_runs, per_run
+from fl_platform.reporting.measures import MEASURES, Measure, per_run
+from fl_platform.reporting.selection import Selection
 from fl_platform.reporting.statistics import Numbers
-from fl_platform.reporting.tables import run_notes
+from fl_platform.reporting.tables import check_level, run_notes
 from fl_platform.runs.frames import Runs
 
 
@@ -41,6 +44,12 @@ class Comparison:
         first = self.values.get((method.name, scenario), {})
         second = self.values.get((reference.name, scenario), {})
         return np.array([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())], dtype=float)
+
+    def differences_to(self, reference: Method) -> Iterator[tuple[CellRuns, Numbers]]:
+        """Every cell of another method, in scenarios of the reference, with its paired differences to it."""
+        for cell in self.cells:
+            if cell.method != reference and self.values.get((reference.name, cell.scenario)):
+                yield cell, self.differences(cell.method, reference, cell.scenario)
 
     def runs_of(self, method: Method, scenario: Scenario) -> Numbers:
         """The values of a cell, larger better."""
@@ -74,13 +83,11 @@ def paired_table(
     runs: Runs, reference: str, value: str = "top_accuracy", select: Selection = "only", level: float = 0.95
 ) -> Table:
     """Differences to a reference method seed by seed: mean, Student's t interval, p value of the paired t test."""
+    check_level(level)
     found = compared(runs, value, select)
     base = found.reference(reference)
     rows = []
-    for cell in found.cells:
-        if cell.method == base or not found.values.get((base.name, cell.scenario)):
-            continue
-        each = found.differences(cell.method, base, cell.scenario)
+    for cell, each in found.differences_to(base):
         mean = float(each.mean()) if len(each) else float("nan")
         low, high = statistics.t_interval(each, level)
         record = {"algorithm": cell.method.name, "method": cell.method, "scenario": cell.scenario, "n": len(each)}
@@ -107,6 +114,7 @@ def aggregate_table(
     runs: Runs, reference: str, value: str = "top_accuracy", select: Selection = "only", level: float = 0.95
 ) -> Table:
     """Over all scenarios: interquartile mean with its interval, and probability of improvement over a reference."""
+    check_level(level)
     found = compared(runs, value, select)
     base = found.reference(reference)
     complete = [place for place in found.scenarios if all(found.values.get((m.name, place)) for m in found.methods)]
@@ -125,9 +133,9 @@ def aggregate_table(
         record = {"algorithm": method.name, "runs": sum(map(len, values)), "interquartile_mean": middle}
         numbers.append(record | {"low": low, "high": high, "probability_of_improvement": better})
     notes = [
-        f"Over {_counted(len(complete), 'scenario')} in which every method has a finished run. Interquartile mean: of "
-        f"the middle half of the runs; {level:.0%} stratified bootstrap interval. Probability of improvement: that a "
-        f"run beats one of {base.label}, averaged over scenarios (Agarwal et al. 2021)."
+        f"Over the scenarios in which every method has a finished run: {len(complete)} of {len(found.scenarios)}. "
+        f"Interquartile mean: of the middle half of the runs; {level:.0%} stratified bootstrap interval. Probability "
+        f"of improvement: that a run beats one of {base.label}, averaged over scenarios (Agarwal et al. 2021)."
     ]
     header = ((("interquartile mean", 1), (f"P(better than {base.label})", 1)),)
     title = f"{found.measure.label}: aggregates over scenarios"
@@ -147,6 +155,14 @@ class Ranking:
     num_scenarios: int
     p_value: float
     difference: float
+    num_left_out: int
+    cells: list[CellRuns]
+
+    @property
+    def counted(self) -> str:
+        """``3 scenarios``, or ``3 of 5 scenarios`` where some method has no run in the others."""
+        every = self.num_scenarios + self.num_left_out
+        return f"{f'{self.num_scenarios} of ' if self.num_left_out else ''}{_counted(every, 'scenario')}"
 
 
 def ranking(runs: Runs, value: str = "top_accuracy", select: Selection = "only", level: float = 0.95) -> Ranking:
@@ -154,6 +170,7 @@ def ranking(runs: Runs, value: str = "top_accuracy", select: Selection = "only",
 
     Scenarios in which a method has no finished run are left out.
     """
+    check_level(level)
     found = compared(runs, value, select)
     methods = found.methods
     complete = [place for place in found.scenarios if all(found.values.get((m.name, place)) for m in methods)]
@@ -165,9 +182,9 @@ def ranking(runs: Runs, value: str = "top_accuracy", select: Selection = "only",
     means = np.array([[found.runs_of(method, place).mean() for method in methods] for place in complete])
     scores = np.round(means, found.measure.decimals)  # what prints alike ties
     difference = statistics.critical_difference(len(methods), len(complete), level)
-    return Ranking(
-        methods, statistics.average_ranks(scores), len(complete), statistics.friedman_p_value(scores), difference
-    )
+    ranks, p_value = statistics.average_ranks(scores), statistics.friedman_p_value(scores)
+    num_left_out = len(found.scenarios) - len(complete)
+    return Ranking(methods, ranks, len(complete), p_value, difference, num_left_out, found.cells)
 
 
 def rank_table(runs: Runs, value: str = "top_accuracy", select: Selection = "only", level: float = 0.95) -> Table:
@@ -183,13 +200,13 @@ def rank_table(runs: Runs, value: str = "top_accuracy", select: Selection = "onl
         numbers.append({"algorithm": method.name, "average_rank": rank, "is_within_critical_difference": is_close})
     p_value = f"p = {found.p_value:.3g}" if np.isfinite(found.p_value) else "not defined"
     notes = (
-        f"Ranks by the mean in each of {_counted(found.num_scenarios, 'scenario')}, 1 is best; Friedman's test that "
+        f"Ranks by the mean in each of {found.counted}, 1 is best; Friedman's test that "
         f"all methods are alike: {p_value}.",
         f"Nemenyi's critical difference at {level:.0%}: {found.difference:.2f}; closer ranks are not told apart.",
     )
     header = ((("average rank", 1), ("within the critical difference of the best", 1)),)
     title = f"{MEASURES[value].label}: average ranks over scenarios"
-    return Table(title, header, (tuple(rows),), notes, pd.DataFrame(numbers))
+    return Table(title, header, (tuple(rows),), (*notes, *run_notes(runs, found.cells)), pd.DataFrame(numbers))
 
 
 def power_table(
@@ -204,13 +221,11 @@ def power_table(
     """How many seeds a paired t test would need to find the observed (or a given) difference to a reference."""
     if not 0 < power < 1:
         raise UserError(f"power={power} is not allowed; it must be between 0 and 1")
+    check_level(level)
     found = compared(runs, value, select)
     base = found.reference(reference)
     rows = []
-    for cell in found.cells:
-        if cell.method == base or not found.values.get((base.name, cell.scenario)):
-            continue
-        each = found.differences(cell.method, base, cell.scenario)
+    for cell, each in found.differences_to(base):
         claimed = difference if difference is not None else float(each.mean()) if len(each) else float("nan")
         spread = float(each.std(ddof=1)) if len(each) > 1 else float("nan")
         seeds = statistics.seeds_needed(claimed, spread, power, level) if len(each) > 1 else None

@@ -10,9 +10,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from fl_platform.config.migrate import MOVED
 from fl_platform.errors import visible
 from fl_platform.reporting.layout import TIMES, Cell, Note, Row, Table
-from fl_platform.reporting.symbols import NAMES, SYMBOLS, name_of
+from fl_platform.reporting.symbols import NAMES, QUANTITIES, SYMBOLS, name_of
 
 COLUMN_INCHES = 3.25
 PAGE_INCHES = 6.875
@@ -68,11 +69,14 @@ def latex(table: Table) -> str:
 
 
 def preview(tables: Sequence[str], figures: Iterable[str]) -> str:
-    """A two-column document with CVPR's measures that shows these tables (file names) and figures (without suffix)."""
+    """A two-column document with CVPR's measures that shows these tables (file names) and figures (without suffix).
+
+    Figures of a style that is not made for print are scaled to the width of the page.
+    """
     lines = [_PREVIEW]
     lines += [rf"\input{{{name}}}\clearpage" for name in tables]
     lines += [
-        rf"\begin{{figure*}}[t]\centering\includegraphics{{{name}.pdf}}\caption{{{text(name)}}}\end{{figure*}}\clearpage"
+        rf"\begin{{figure*}}[t]\centering\fitted{{{name}.pdf}}\caption{{{text(name)}}}\end{{figure*}}\clearpage"
         for name in figures
     ]
     return "\n".join([*lines, r"\mbox{}\end{document}"]) + "\n"
@@ -83,6 +87,8 @@ _PREVIEW = r"""% pdflatex preview: the tables and figures of this report as they
 \usepackage{booktabs}
 \usepackage{graphicx}
 \usepackage[letterpaper,textwidth=6.875in,textheight=8.875in,columnsep=0.3125in]{geometry}
+\newcommand{\fitted}[1]{\sbox0{\includegraphics{#1}}%
+\ifdim\wd0>\textwidth\resizebox{\textwidth}{!}{\usebox0}\else\usebox0\fi}
 \begin{document}"""
 
 
@@ -209,7 +215,7 @@ def _float(table: Table, label: str, which: str) -> list[str]:
 
 def _head(table: Table) -> Iterator[str]:
     for index, row in enumerate(table.header):
-        corner = _stacked(_corner(table)) if index == 0 else ""
+        corner = _corner_text(table) if index == 0 else ""
         spans = [
             rf"\multicolumn{{{span}}}{{c}}{{{text(name)}}}" if span > 1 else _head_text(name) for name, span in row
         ]
@@ -231,19 +237,31 @@ def _corner(table: Table) -> str:
     return ", ".join(name_of(key) if "." in key or "_" in key else key for key in table.corner.split(", "))
 
 
+def _corner_text(table: Table) -> str:
+    return f"${SYMBOLS[table.corner]}$" if table.corner in SYMBOLS else _stacked(_corner(table))
+
+
+def _assigned(name: str) -> tuple[str, str, str]:
+    """(key, "=", value) of ``key=value``, the key under its present name."""
+    key, equals, value = name.partition("=")
+    return MOVED.get(key, key), equals, value
+
+
 def _head_text(name: str) -> str:
     """A column's head; ``key=value`` with the paper's symbol for the key, or without a key that the caption names."""
-    key, equals, value = name.partition("=")
+    key, equals, value = _assigned(name)
     if equals and key in SYMBOLS:
         return f"${SYMBOLS[key]}$={text(value)}"
     return _stacked(_plain_head(name))
 
 
 def _plain_head(name: str) -> str:
-    key, equals, value = name.partition("=")
+    key, equals, value = _assigned(name)
     if equals and key in SYMBOLS:
         return f"mm={value}"
-    return value if equals and key in NAMES else name
+    if equals and key in QUANTITIES:
+        return f"{QUANTITIES[key]}={value}"
+    return value.replace("_", " ") if equals and key in NAMES else name
 
 
 def _lines(name: str) -> list[str]:

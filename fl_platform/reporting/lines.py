@@ -1,6 +1,6 @@
 """Curves for a browser: runs grouped by what they share, averaged, and thinned to what a screen can show."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,12 @@ class Chart:
     end: float = np.inf
 
 
-def make_lines(runs: Sequence[ShownRun], chart: Chart) -> dict[str, Any]:
-    """The lines of one chart, ready for JSON; ``left_out`` counts the groups beyond what one chart can show."""
-    methods = distinct(run.method for run in runs)
+def make_lines(runs: Sequence[ShownRun], chart: Chart, methods: Mapping[str, Method] | None = None) -> dict[str, Any]:
+    """The lines of one chart, ready for JSON; ``left_out`` counts the groups beyond what one chart can show.
+
+    ``methods`` by name are those of all charts that stand together, so that a method looks the same in each.
+    """
+    methods = methods or distinct(run.method for run in runs)
     groups: dict[tuple[str, ...], list[ShownRun]] = {}
     for run in runs:
         if len(numbers(run.log, chart.metric)):
@@ -112,7 +115,15 @@ def dash(dashes: Dashes) -> list[float]:
 
 def natural(group: tuple[str, ...]) -> list[tuple[float, str]]:
     """Numbers by size, then text."""
-    return [(float(text), "") if text.replace(".", "", 1).isdigit() else (np.inf, text) for text in group]
+    return [(value, "") if (value := _number(text)) is not None else (np.inf, text) for text in group]
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
 
 
 def plain(values: Numbers) -> list[float | None]:

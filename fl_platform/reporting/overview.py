@@ -4,7 +4,8 @@ import pandas as pd
 
 from fl_platform.errors import UserError
 from fl_platform.reporting.layout import Row, Table
-from fl_platform.reporting.measures import MEASURES, Selection
+from fl_platform.reporting.measures import MEASURES
+from fl_platform.reporting.selection import Selection
 from fl_platform.reporting.tables import PAPER_SEEDS, statistic_table, target_table
 from fl_platform.runs.frames import Runs
 

@@ -13,7 +13,8 @@ from fl_platform.errors import visible
 from fl_platform.reporting.layout import Table
 from fl_platform.reporting.lines import Chart, make_lines
 from fl_platform.reporting.report import Report
-from fl_platform.reporting.shown import OWN_COLUMNS, ShownRun, differing_settings, row, shown, table_values
+from fl_platform.reporting.shown import OWN_COLUMNS, ShownRun, differing_settings, relabelled, row, shown, table_values
+from fl_platform.reporting.styles import distinct
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs
 from fl_platform.runs.record import RunRecord
@@ -52,11 +53,9 @@ _PAGE = """<!doctype html>
 """
 
 
-def write_page(report: Report, runs: Runs, logs: Sequence[RunRecord], out: Path) -> Path:
-    """`report.html` beside the report's other files, whose pictures it takes in: call it after ``build``."""
-    runs = report.selected(runs)
-    kept = set(runs.runs["run_id"])
-    tables = [item.table(runs) for item in report.tables]
+def write_page(report: Report, tables: Sequence[Table], runs: Runs, logs: Sequence[RunRecord], out: Path) -> Path:
+    """`report.html` beside the report's other files, with the tables and pictures that ``build`` made."""
+    kept = set(report.selected(runs).runs["run_id"])
     pictures = {item.title or item.name: out / f"{item.name}.png" for item in report.figures}
     path = out / FILE
     page = make_page(report.title, tables, [log for log in logs if log.run_id in kept], pictures)
@@ -68,7 +67,8 @@ def make_page(
     title: str, tables: Sequence[Table], logs: Sequence[RunRecord], pictures: dict[str, Path] | None = None
 ) -> str:
     """The page's text; it holds all it shows, and a policy that lets nothing else run."""
-    runs = [shown(log) for log in logs]
+    by_id = {log.run_id: shown(log) for log in logs}
+    runs = list((by_id | relabelled(by_id)).values())
     common, own = split_configs(runs)
     data = {
         "title": visible(title),
@@ -117,10 +117,11 @@ def _panels(runs: Sequence[ShownRun]) -> list[dict[str, Any]]:
     scenarios: dict[str, list[ShownRun]] = {}
     for run in (run for run in runs if run.log.status is RunStatus.FINISHED):
         scenarios.setdefault(run.scenario, []).append(run)
+    methods = distinct(run.method for run in runs)
     panels: list[dict[str, Any]] = []
     for metric, label in _METRICS.items():
         chart = Chart(metric, by=("algorithm",), points=_POINTS)
-        charts = [(scenario, make_lines(members, chart)) for scenario, members in sorted(scenarios.items())]
+        charts = [(scenario, make_lines(members, chart, methods)) for scenario, members in sorted(scenarios.items())]
         if any(lines["lines"] for _, lines in charts):
             panels.append({"metric": metric, "label": label, "charts": charts})
     return panels

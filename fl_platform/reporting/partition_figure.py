@@ -1,4 +1,4 @@
-"""How the training data of runs was dealt to their workers: a circle per worker and class."""
+"""How the training data of runs was divided among their workers: a circle per worker and class."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from fl_platform.errors import UserError
 from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting import canvas
-from fl_platform.reporting.measures import scenario_of
+from fl_platform.reporting.cells import scenario_of
 from fl_platform.reporting.partitions import class_counts
 from fl_platform.reporting.styles import SEQUENCE
 from fl_platform.runs.frames import Runs
@@ -40,8 +40,10 @@ def partition_bubbles(runs: Runs, workers: int = 20) -> Figure:
             seed, config = found[place]
             counts = np.array(class_counts(config)["counts"])[:workers]
             worker, label = np.nonzero(counts)
-            room = figure.get_figwidth() / figure.num_columns * 50 / max(len(counts), 10)  # points between two workers
-            sizes = (1.6 * room) ** 2 * counts[worker, label] / counts.max()
+            spacing = (
+                figure.get_figwidth() / figure.num_columns * 50 / max(len(counts), 10)
+            )  # points between two workers
+            sizes = (1.6 * spacing) ** 2 * counts[worker, label] / counts.max()
             axis.scatter(worker, label, s=sizes, color=SEQUENCE[4], alpha=0.65, linewidth=0)
             axis.set_xlim(-0.8, len(counts) - 0.2)
             axis.set_ylim(-0.8, counts.shape[1] - 0.2)
@@ -60,6 +62,8 @@ def _config(row: dict[Any, Any]) -> dict[str, Any]:
     for column, value in row.items():
         key = str(column).removeprefix("config.")
         if key == column or not key.startswith(_IN_PARTITION) or value is None or value != value:
+            continue
+        if value in ({}, "{}"):  # a group without keys
             continue
         *groups, leaf = key.split(".")
         place = nested

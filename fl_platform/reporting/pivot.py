@@ -7,8 +7,9 @@ import pandas as pd
 
 from fl_platform.errors import unknown_name
 from fl_platform.paper import methods
+from fl_platform.reporting.cells import varying_keys
 from fl_platform.reporting.layout import MISSING, Cell, Row, Table
-from fl_platform.reporting.measures import MEASURES, is_share, per_run, varying_keys
+from fl_platform.reporting.measures import MEASURES, is_share, per_run
 from fl_platform.reporting.tables import check_ddof, run_notes
 from fl_platform.runs.frames import Runs, config_column
 from fl_platform.runs.status import ENDED, RunStatus

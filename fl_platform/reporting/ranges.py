@@ -17,16 +17,18 @@ _MANY = 5
 
 @dataclass(frozen=True)
 class Drawn:
-    """A curve of a panel with its label and colour."""
+    """A curve of a panel with its label and colour; ``seeds`` are the curves of its seeds, where these are drawn."""
 
     label: str
     color: str
     curve: Curve
+    seeds: tuple[Curve, ...] = ()
 
 
 def fit_range(axis: Axes, drawn: Sequence[Drawn], metric_is_rising: bool) -> None:
     """Set the y axis to where the curves are after their first rise; a flat panel gets a range around its value."""
-    parts = [one.curve.mean[one.curve.x >= _quantile(one.curve.x, _RISE if metric_is_rising else 0.0)] for one in drawn]
+    curves = [curve for one in drawn for curve in (one.curve, *one.seeds)]
+    parts = [curve.mean[curve.x >= _quantile(curve.x, _RISE if metric_is_rising else 0.0)] for curve in curves]
     values = np.concatenate([part[np.isfinite(part)] for part in parts]) if parts else np.empty(0)
     if not len(values):
         return
@@ -52,6 +54,9 @@ def add_inset(axis: Axes, drawn: Sequence[Drawn]) -> Axes | None:
     last = np.array([one.curve.mean[-1] for one in ends])
     if not np.isfinite(last).all() or np.ptp(last) > _CLOSE * (high - low):
         return None
+    start = right - _END * (right - left)
+    if any(one.curve.x[-1] < start for one in ends):  # over seconds, methods end at different places
+        return None
     box = (0.42, 0.12, 0.55, 0.45)  # in the panel: left, bottom, width, height
     for one in ends:
         x = (one.curve.x - left) / (right - left)
@@ -59,7 +64,6 @@ def add_inset(axis: Axes, drawn: Sequence[Drawn]) -> Axes | None:
         if ((x > box[0] - 0.12) & (y < box[1] + box[3] + 0.05)).any():
             return None
     inset = axis.inset_axes(box)
-    start = right - _END * (right - left)
     for line in axis.lines:
         inset.plot(line.get_xdata(), line.get_ydata(), color=line.get_color(), linestyle=line.get_linestyle(), lw=0.8)
     shown = np.concatenate([one.curve.mean[one.curve.x >= start] for one in ends])

@@ -5,7 +5,8 @@ from matplotlib.figure import Figure
 
 from fl_platform.reporting import canvas
 from fl_platform.reporting.inference import Ranking, ranking
-from fl_platform.reporting.measures import MEASURES, Selection
+from fl_platform.reporting.measures import MEASURES
+from fl_platform.reporting.selection import Selection
 from fl_platform.runs.frames import Runs
 
 
@@ -44,7 +45,7 @@ def groups_within(ranks: list[float], difference: float) -> list[tuple[int, int]
 
 def _heading(found: Ranking, value: str) -> str:
     test = f"Friedman p = {found.p_value:.2g}, " if found.p_value == found.p_value else ""
-    return f"{MEASURES[value].label}, {found.num_scenarios} scenarios: {test}CD = {found.difference:.2f}"
+    return f"{MEASURES[value].label}, {found.counted}: {test}CD = {found.difference:.2f}"
 
 
 def _draw(

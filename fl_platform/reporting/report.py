@@ -29,6 +29,7 @@ from fl_platform.errors import UserError, did_you_mean, unknown_name
 from fl_platform.reporting import (
     ablations,
     canvas,
+    choices,
     comparison,
     cost,
     figures,
@@ -52,6 +53,8 @@ TABLES: dict[str, Callable[..., Table]] = {
     "target": tables.target_table,
     "paper_table1": comparison.beside_table1,
     "paper_table2": comparison.beside_table2,
+    "rules": choices.rule_table,
+    "settings": choices.setting_table,
     "significance": comparison.significance_table,
     "paired": inference.paired_table,
     "aggregate": inference.aggregate_table,
@@ -236,7 +239,15 @@ def _text(path: Path) -> str:
         raise UserError(f"{path} cannot be read; pages of {path.parent / FILE} names it") from None
 
 
-def build(report: Report, runs: Runs, out: Path, style: str | None = None) -> list[Path]:
+@dataclass(frozen=True)
+class Built:
+    """What was made of a report."""
+
+    paths: list[Path]
+    tables: list[Table]
+
+
+def build(report: Report, runs: Runs, out: Path, style: str | None = None) -> Built:
     """Write every table in every format, every figure, and `report.md` that shows them together.
 
     ``style`` replaces the style of every figure.
@@ -245,10 +256,10 @@ def build(report: Report, runs: Runs, out: Path, style: str | None = None) -> li
     page = [f"# {render.markdown_text(report.title)}\n"]
     texts: dict[Path, str] = {}
     parts: dict[str, Callable[[], str]] = {}
-    for item in report.tables:
-        table = item.table(runs)
-        parts[item.name] = partial(render.markdown, table)
-        texts |= {out / f"{item.name}{suffix}": renderer(table) for suffix, renderer in render.FORMATS.values()}
+    made = [item.table(runs) for item in report.tables]
+    for table in made:
+        parts[table.name] = partial(render.markdown, table)
+        texts |= {out / f"{table.name}{suffix}": renderer(table) for suffix, renderer in render.FORMATS.values()}
         page.append(render.markdown(table))
     for name in report.pages:
         texts[out / name] = renewed(str(report.directory / name), _text(report.directory / name), parts)
@@ -264,7 +275,9 @@ def build(report: Report, runs: Runs, out: Path, style: str | None = None) -> li
     for item in report.figures:
         written += canvas.save(drawn.pop(item.name), out / item.name)
         page.append(f"![{render.markdown_text(item.title or item.name)}]({item.name}.png)\n")
+        if left_out := figures.not_drawn(select(runs, item.where)):
+            page.append(f"{left_out}\n")
     if report.figures:
         page.append("Lines are means over seeds; bands and whiskers are one standard deviation (ddof=1).\n")
     write_atomically(out / "report.md", "\n".join(page))
-    return [*written, out / "report.md"]
+    return Built([*written, out / "report.md"], made)

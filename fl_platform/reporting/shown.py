@@ -1,8 +1,8 @@
 """Runs as a browser shows them: figures, what differs between their configurations, and tables, ready for JSON."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from itertools import compress
 from operator import ne
@@ -14,12 +14,12 @@ import pyarrow as pa
 from fl_platform.config.schema import flatten, known_keys
 from fl_platform.errors import visible
 from fl_platform.paper.methods import Method
+from fl_platform.reporting.cells import scenario_of
 from fl_platform.reporting.layout import Table
-from fl_platform.reporting.measures import scenario_of
 from fl_platform.reporting.statistics import Numbers
-from fl_platform.reporting.styles import method_of
+from fl_platform.reporting.styles import distinct, method_of
 from fl_platform.runs import metrics
-from fl_platform.runs.record import RunRecord, readable
+from fl_platform.runs.record import PROVENANCE, RunRecord, readable
 
 OWN_COLUMNS = frozenset(
     {"seed", "algorithm.name", "data.name", "data.partition", "data.dirichlet_omega", "cohort_size", "num_rounds"}
@@ -29,18 +29,22 @@ OWN_COLUMNS = frozenset(
 
 @dataclass(frozen=True)
 class ShownRun:
-    """``config`` is the resolved configuration as flat text by dotted key."""
+    """``config`` is the resolved configuration as flat text by dotted key; ``label`` replaces its method's own label
+    where another method among the runs has that one, too."""
 
     log: RunRecord
     config: dict[str, str]
     algorithm: str
     scenario: str
     updated: float = 0.0
+    label: str = ""
     _figures: dict[str, float | str | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def method(self) -> Method:
-        return method_of(self.algorithm, self.config.get("run.label"), self.config.get("run.method_group"))
+        return method_of(
+            self.algorithm, self.label or self.config.get("run.label"), self.config.get("run.method_group")
+        )
 
     def value(self, key: str) -> str:
         """What the run is grouped by under ``key``: algorithm, scenario, run or a configuration key."""
@@ -86,6 +90,19 @@ def shown(log: RunRecord, updated: float = 0.0) -> ShownRun:
     return ShownRun(log, config, config.get("algorithm.name", "unknown"), scenario_text(log), updated)
 
 
+def relabelled(runs: Mapping[str, ShownRun]) -> dict[str, ShownRun]:
+    """Those of the runs whose label has to change, with the new one, so that no two methods are called the same."""
+    names = {(run.algorithm, run.config.get("run.label"), run.config.get("run.method_group")) for run in runs.values()}
+    own = [method_of(*name) for name in sorted(names, key=str)]
+    found = distinct(own)
+    wanted = {method.name: found[method.name].label for method in own if found[method.name].label != method.label}
+    return {
+        run_id: replace(run, label=label)
+        for run_id, run in runs.items()
+        if run.label != (label := wanted.get(run.algorithm, ""))
+    }
+
+
 @lru_cache(maxsize=1 << 16)
 def visible_once(text: str) -> str:
     """``visible`` with its results kept: the texts of ten thousand configurations are few, and then shared."""
@@ -105,13 +122,19 @@ def _circumstances() -> frozenset[str]:
     return frozenset(key for key, field in known_keys().items() if not field.metadata.get("identity", True))
 
 
+_SAID_ELSEWHERE = frozenset(
+    f"{PROVENANCE}.{name}" for name in ("id", "group", "label", "kind", "method_group", "data_label")
+)
+"""What a run recorded about itself that follows from its other keys."""
+
+
 def is_setting(key: str) -> bool:
-    """Whether a configuration key says which experiment a run is; keys nobody declared do."""
-    return key not in _circumstances()
+    """Whether a configuration key says which experiment a run is; keys nobody declared do, a run's origin does not."""
+    return key not in _circumstances() and not key.startswith(f"{PROVENANCE}.")
 
 
 def differing(runs: Iterable[ShownRun]) -> list[str]:
-    """Configuration keys that differ among the runs, sorted.
+    """Configuration keys that differ among the runs, sorted, without what follows from other keys (``run.id``).
 
     A key that only some runs have differs too. The options of an algorithm (``algorithm.*``) are compared among
     the runs of that algorithm: that FedProx has a mu and FedAvg has none is said by their names.
@@ -133,7 +156,7 @@ def differing(runs: Iterable[ShownRun]) -> list[str]:
     ]
     for other in shared[1:]:
         found |= _unequal(shared[0], other)
-    return sorted(found)
+    return sorted(found - _SAID_ELSEWHERE)
 
 
 def differing_among(runs: Sequence[ShownRun], keys: Iterable[str]) -> list[str]:
@@ -198,6 +221,7 @@ def row(run: ShownRun) -> dict[str, Any]:
     return {
         "id": visible(log.run_id),
         "status": visible(log.status),
+        "ending": log.ending.value,
         "algorithm": method.label,
         "color": method.style.color,
         "scenario": run.scenario,

@@ -104,13 +104,14 @@ def critical_difference(num_methods: int, num_scenarios: int, level: float = 0.9
 def seeds_needed(difference: float, spread: float, power: float = 0.8, level: float = 0.95) -> int | None:
     """The fewest pairs with which a two-sided paired t test finds ``difference`` with this ``power``.
 
-    ``spread`` is the standard deviation of the paired differences. None where more than 100,000 would be needed.
+    ``spread`` is the standard deviation of the paired differences. None where more than 100,000 would be needed, and
+    for no difference, which no number of pairs finds.
     """
+    if difference == 0 or not math.isfinite(difference) or not math.isfinite(spread):
+        return None
     if spread == 0:
         return 2
     effect = abs(difference) / spread
-    if effect == 0 or not math.isfinite(effect):
-        return None
     low, high = 2, 2
     while _power(high, effect, level) < power:
         low, high = high + 1, 2 * high
@@ -134,14 +135,8 @@ def spearman(first: Numbers, second: Numbers) -> float:
     known = ~(np.isnan(first) | np.isnan(second))
     if known.sum() < 2:
         return float("nan")
-    ranks = np.stack([_average_ranks(values[known]) for values in (first, second)])
+    ranks = stats.rankdata(np.stack([first[known], second[known]]), axis=1)
     if (np.ptp(ranks, axis=1) == 0).any():
         return float("nan")
     first, second = ranks - ranks.mean(axis=1, keepdims=True)
     return float(first @ second / np.sqrt((first @ first) * (second @ second)))
-
-
-def _average_ranks(values: Numbers) -> Numbers:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return np.asarray((ends - (counts - 1) / 2)[places], dtype=np.float64)

@@ -20,6 +20,19 @@ _OWN_LINES = (
 )
 OWN_STYLES = tuple(Style(color, dashes, marker) for dashes, marker in _OWN_LINES for color in _OWN_COLORS)
 """Styles of methods that are not of the paper; no method of the paper has one of these colours."""
+_SPARE_STYLES = tuple(
+    Style(color, *_OWN_LINES[place % len(_OWN_LINES)]) for place, color in enumerate(reversed(SEQUENCE))
+)
+"""Further styles in the paper's colours, for figures in which no method of the paper has that colour."""
+
+
+LONGEST_LABEL = 48
+
+
+def shortened(text: str) -> str:
+    """A text that leaves room for data: the middle of a longer one is cut out, as names often differ at their end."""
+    kept = LONGEST_LABEL - 3
+    return text if len(text) <= LONGEST_LABEL else f"{text[: kept - kept // 2]}...{text[-(kept // 2) :]}"
 
 
 def sequence_style(place: int) -> Style:
@@ -36,25 +49,30 @@ def method_of(name: str, label: object = None, group: object = None) -> Method:
     if name in METHODS:
         return METHODS[name]
     found = Group(group) if isinstance(group, str) and group in FURTHER_GROUPS else Group.PLUGIN
-    style = OWN_STYLES[zlib.crc32(name.encode("utf-8", "replace")) % len(OWN_STYLES)]
-    return Method(name, label if isinstance(label, str) and label else name, found, style)
+    return Method(name, label if isinstance(label, str) and label else name, found, _own_style(name))
+
+
+def _own_style(name: str) -> Style:
+    return OWN_STYLES[zlib.crc32(name.encode("utf-8", "replace")) % len(OWN_STYLES)]
 
 
 def distinct(methods: Iterable[Method]) -> dict[str, Method]:
     """The methods of one table or figure by name, with no two labels alike, nor two styles as far as there are enough.
 
-    Methods of the paper stay as they are.
+    Methods of the paper stay as they are. The others have the style that follows from their name, or the next one in
+    another colour where a method before them has that colour; colours repeat once all are in use.
     """
     by_name = {method.name: method for method in methods}
-    found: dict[str, Method] = {}
-    for name in sorted(by_name, key=lambda name: by_name[name].order):
+    names = sorted(by_name, key=lambda name: by_name[name].order)
+    found = {name: by_name[name] for name in names if name in METHODS}
+    for name in names:
         method = by_name[name]
         if name not in METHODS:
-            taken = {other.label for other in (*METHODS.values(), *found.values())}
-            label = f"{method.label} ({name})" if method.label in taken else method.label
-            method = dataclasses.replace(method, label=label, style=_unused(method.style, found.values()))
+            taken = {shortened(other.label) for other in (*METHODS.values(), *found.values())}
+            label = f"{method.label} ({name})" if shortened(method.label) in taken else method.label
+            method = dataclasses.replace(method, label=label, style=_unused(_own_style(name), found.values()))
         found[name] = method
-    return found
+    return {name: found[name] for name in names}
 
 
 def _unused(style: Style, others: Iterable[Method]) -> Style:
@@ -63,7 +81,7 @@ def _unused(style: Style, others: Iterable[Method]) -> Style:
     colors = {other.color for other in used}
     start = OWN_STYLES.index(style)
     ring = OWN_STYLES[start:] + OWN_STYLES[:start]
-    by_color = (one for one in ring if one.color not in colors)
+    by_color = (one for one in (*ring, *_SPARE_STYLES) if one.color not in colors)
     return next(by_color, None) or next((one for one in ring if one not in used), style)
 
 

@@ -10,20 +10,14 @@ from fl_platform.config.targets import Target, parse_target
 from fl_platform.errors import UserError, unknown_name
 from fl_platform.paper import tables as paper_tables
 from fl_platform.paper.scenarios import Scenario
+from fl_platform.reporting.cell_numbers import cell_crossings, cell_values
+from fl_platform.reporting.cells import CellRuns, cell_runs
 from fl_platform.reporting.layout import MISSING, NOT_REACHED, TIMES, Note, Table, layout
-from fl_platform.reporting.measures import (
-    MEASURES,
-    CellRuns,
-    Measure,
-    Selection,
-    cell_crossings,
-    cell_runs,
-    cell_values,
-    per_run,
-)
+from fl_platform.reporting.measures import MEASURES, Measure, per_run
+from fl_platform.reporting.selection import Selection
 from fl_platform.reporting.statistics import t_interval
 from fl_platform.runs.frames import Runs
-from fl_platform.runs.status import RunStatus
+from fl_platform.runs.status import Ending, RunStatus
 
 PAPER_SEEDS = 3
 Bold = Literal["best", "supported"]
@@ -85,6 +79,11 @@ def supported_cells(numbers: pd.DataFrame, measure: Measure) -> set[tuple[str, S
 def check_ddof(ddof: int) -> None:
     if ddof not in (0, 1):
         raise UserError(f"ddof={ddof} is not allowed; allowed: 0 | 1")
+
+
+def check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise UserError(f"level={level} is not allowed; it must be between 0 and 1, such as 0.95")
 
 
 def statistic_text(row: dict[Any, Any], measure: Measure, seeds: int, ddof: int) -> str:
@@ -191,18 +190,26 @@ def scenario_targets(runs: Runs, cells: list[CellRuns], target: float | str | No
     return found
 
 
+_RULES: dict[Selection, str] = {
+    "only": "by where",
+    "best": "by mean top test accuracy",
+    "best_late": "by mean test accuracy of the last tenth of the rounds",
+    "common": "for all methods together by mean top test accuracy",
+    "common_late": "for all methods together by mean test accuracy of the last tenth of the rounds",
+}
+
+
 def run_notes(runs: Runs, cells: list[CellRuns]) -> "list[str | Note]":
     """What a reader must know about the runs: what is left out, what was selected, what was damaged."""
     notes: list[str | Note] = []
-    for status in (RunStatus.CRASHED, RunStatus.INTERRUPTED, RunStatus.RUNNING):
-        ids = sorted(runs.runs.loc[runs.runs["status"] == status, "run_id"])
+    for ending in (ending for ending in reversed(Ending) if not ending.status.has_ended):
+        ids = sorted(runs.runs.loc[runs.runs["ending"] == ending, "run_id"])
         if ids:
             rest = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
-            left_out = f"Not averaged: {len(ids)} {status}"
+            left_out = f"Not averaged: {len(ids)} {ending}"
             notes.append(Note(f"{left_out} ({', '.join(ids[:NAMED])}{rest}).", f"{left_out}."))
-    tried = [cell.num_settings for cell in cells if cell.num_settings > 1]
+    tried = [cell for cell in cells if cell.num_settings > 1]
     if tried:
-        notes.append(
-            f"Hyper-parameters were selected by mean top test accuracy, of up to {max(tried)} settings a cell."
-        )
+        most = max(cell.num_settings for cell in tried)
+        notes.append(f"Hyper-parameters were selected {_RULES[tried[0].rule]}, of up to {most} settings a cell.")
     return notes + [Note(warning) for warning in runs.warnings]

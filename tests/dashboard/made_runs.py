@@ -1,19 +1,14 @@
-"""Run directories, sweeps and a served dashboard for tests; nothing is imported from the code that reads them."""
+"""Run directories and sweeps for tests of the dashboard; nothing is imported from the code that reads them."""
 
 import json
 import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from fl_platform.dashboard.server import HOST, bind, make_server
-from fl_platform.dashboard.store import Store
 from fl_platform.runs import metrics
 from tests.synthetic_logs import curve
 
@@ -52,12 +47,13 @@ def write_run(
     seed: int = 0,
     status: str | None = "finished",
     made: list[dict[str, Any]] | None = None,
+    fields: dict[str, Any] | None = None,
     **config: Any,
 ) -> Path:
-    """A run directory; without a status it has no result yet. Returns its rounds.jsonl."""
+    """A run directory of an algorithm with these fields; without a status no result yet. Returns its rounds.jsonl."""
     made = rows(algorithm, seed) if made is None else made
     whole = {
-        "algorithm": {"name": algorithm},
+        "algorithm": {"name": algorithm, **(fields or {})},
         "seed": seed,
         "data": {"name": "digits", "partition": "dirichlet", "dirichlet_omega": 0.1},
         "cohort_size": 10,
@@ -82,24 +78,3 @@ def make_old(path: Path, seconds: float = 10_000) -> None:
     """As if the files below were written long ago."""
     for file in [path, *path.rglob("*")]:
         os.utime(file, (time.time() - seconds,) * 2)
-
-
-@contextmanager
-def served(root: Path) -> Iterator[tuple[str, Store]]:
-    """The address and store of a dashboard that runs in this process."""
-    store = Store(root)
-    store.look()
-    listener = bind(0)
-    server = make_server(store)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    store.start()
-    try:
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://{HOST}:{listener.getsockname()[1]}", store
-    finally:
-        server.should_exit = True
-        thread.join()
-        store.close()
-        listener.close()

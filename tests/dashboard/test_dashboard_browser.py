@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from fl_platform.dashboard.server import served
 from fl_platform.reporting.page import make_page
 from fl_platform.reporting.tables import statistic_table
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import to_frames
-from tests.dashboard.made_runs import HOSTILE, make_old, rows, served, write_rows, write_run
+from tests.dashboard.made_runs import HOSTILE, make_old, rows, write_rows, write_run
 from tests.synthetic_logs import make_log
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -186,6 +187,9 @@ def test_the_partition_is_drawn(tab: Tab, address: str) -> None:
     page.get_by_role("button", name="Show what each worker owns").click()
     page.wait_for_selector(".bubbles circle", timeout=60_000)
     assert page.locator(".bubbles circle").count() > 20
+    bars = [title.rpartition(": ")[2] for title in page.locator(".bubbles rect title").all_text_contents()]
+    assert 1 < len(bars) <= 21
+    assert sum(int(count.removesuffix(" workers")) for count in bars) == 20, "every worker is in one bar"
     assert tab.complaints == []
 
 
@@ -229,6 +233,9 @@ def test_a_narrow_page_does_not_scroll_sideways(tab: Tab, address: str) -> None:
         tab.page.goto(f"{address}/#view={view}")
         tab.page.wait_for_selector(wanted)
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390, view
+    tab.page.evaluate("document.getElementById('root').textContent = '/a/long/path/to/some/runs'")
+    tops = tab.page.evaluate("['.brand', '#theme', '#keys'].map((name) => document.querySelector(name).offsetTop)")
+    assert max(tops) - min(tops) < 20, "the head stays on one line"
 
 
 def test_a_phone_shows_accuracy_and_charts_first(tab: Tab, address: str) -> None:

@@ -16,7 +16,7 @@ from tests.synthetic_logs import make_log
 RUNS = {
     run.log.run_id: run
     for run in (
-        shown(make_log("fedavg", 0, run_id="a", local_lr=0.1, model__width=None)),
+        shown(make_log("fedavg", 0, run_id="a", local_lr=0.1, model__width=None, model__norm="none")),
         shown(make_log("fedavg", 2, run_id="b", local_lr=0.03, model__width=16, level=0.95, speed=1.0)),
         shown(make_log("gradma", 1, run_id="c", local_lr=0.1, algorithm__memory_size=50, note="two args, one comma")),
         shown(make_log("gradma_s", 2, run_id="d", status="crashed", omega=0.01, algorithm__memory_size=100)),
@@ -53,6 +53,7 @@ def found(text: str) -> str:
         ("memory_size!=50", "abd"),
         ("model.width=null", "a"),
         ("width=none", "a"),
+        ("norm=none", "a"),
         ("width=16", "b"),
         ('note="two args, one comma"', "c"),
         ("note~args", "c"),

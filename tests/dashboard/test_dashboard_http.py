@@ -1,7 +1,9 @@
 """The dashboard over HTTP: what it answers, and what it refuses."""
 
 import http.client
+import io
 import json
+import logging
 import re
 import socket
 import threading
@@ -15,9 +17,9 @@ import pytest
 
 from fl_platform.cli import dashboard
 from fl_platform.dashboard import app, server
-from fl_platform.dashboard.server import bind
+from fl_platform.dashboard.server import bind, served
 from fl_platform.errors import UserError
-from tests.dashboard.made_runs import HOSTILE, make_old, rows, served, write_rows, write_run
+from tests.dashboard.made_runs import HOSTILE, make_old, rows, write_rows, write_run
 
 Reply = tuple[int, dict[str, str], bytes]
 
@@ -327,3 +329,13 @@ def test_many_tables_at_once_are_made_in_turn_or_put_off_while_the_rest_goes_on(
     put_off = next(reply for reply in replies if reply[0] == 503)
     assert "try again" in json.loads(put_off[2])["error"]
     assert put_off[1]["retry-after"] == "1"
+
+
+def test_serving_closes_no_handler_of_this_process(tmp_path: Path) -> None:
+    """As absl's, which closes the stream it writes to."""
+    closed: list[bool] = []
+    handler = logging.StreamHandler(io.StringIO())
+    handler.close = lambda: closed.append(True)  # type: ignore[method-assign]
+    with served(tmp_path) as (address, store):
+        assert Site(tmp_path, address, store).ask("/")[0] == 200
+    assert not closed

@@ -45,6 +45,24 @@ def test_only_what_changed_has_a_new_version(tmp_path: Path) -> None:
     assert after.versions["a2"] == after.version > before.version
 
 
+def test_methods_with_the_same_label_are_told_apart(tmp_path: Path) -> None:
+    """Grouping by algorithm would otherwise average them; also when the second one comes later."""
+    own = {"data_label": "Digits", "label": "Mine"}
+    write_run(tmp_path, "a1", "mine", run=own)
+    write_run(tmp_path, "a2", "not_fedavg", run={**own, "label": "FedAvg"})
+    write_run(tmp_path, "a3", "fedavg")
+    store = Store(tmp_path)
+    first = store.look()
+    labels = {run_id: row(run)["algorithm"] for run_id, run in first.runs.items()}
+    assert labels == {"a1": "Mine", "a2": "FedAvg (not_fedavg)", "a3": "FedAvg"}
+    assert store.look().version == first.version, "nothing new"
+    write_run(tmp_path, "a4", "also_mine", run=own)
+    second = store.look()
+    assert {row(second.runs[run_id])["algorithm"] for run_id in ("a1", "a4")} == {"Mine", "Mine (mine)"}
+    changed = {run_id for run_id, version in second.versions.items() if version > first.version}
+    assert changed == {"a1", "a4"}, "the page is told of the new label of a1"
+
+
 def test_states_of_runs_without_a_result(tmp_path: Path) -> None:
     for run_id in ("quiet", "stopped", "killed"):
         write_run(tmp_path, run_id, status=None)

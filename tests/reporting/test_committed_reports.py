@@ -15,7 +15,7 @@ from fl_platform.runs.frames import load, select
 REPORTS = Path(__file__).resolve().parents[2] / "reports"
 
 
-@pytest.mark.parametrize("name", ["robust", "benchmark"])
+@pytest.mark.parametrize("name", ["robust", "benchmark", "rates"])
 def test_a_report_is_rebuilt_byte_for_byte(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committed = {
         path.name: path.read_bytes() for kind in ("*.csv", "README.md") for path in (REPORTS / name).glob(kind)

@@ -9,6 +9,7 @@ from fl_platform.reporting import lines
 from fl_platform.reporting.curves import Curve, average
 from fl_platform.reporting.lines import Chart, make_lines, seed_of, thin, window
 from fl_platform.reporting.shown import ShownRun, differing, differing_among, differing_settings, row, shown
+from fl_platform.reporting.styles import distinct
 from fl_platform.runs import metrics
 from fl_platform.runs.record import one_row_per_round
 from tests.synthetic_logs import make_log
@@ -117,6 +118,12 @@ def test_where_a_run_was_carried_out_is_no_setting() -> None:
     assert differing_settings(made) == []
 
 
+def test_the_origin_of_a_run_is_no_setting() -> None:
+    made = runs(make_log(run__id="a", run__commit="1"), make_log(run__id="b", run__commit="2"))
+    assert differing(made) == ["run.commit"]
+    assert differing_settings(made) == []
+
+
 def test_options_are_compared_among_runs_of_one_algorithm() -> None:
     prox, plain, moon = make_log("fedprox", algorithm__mu=0.1), make_log("fedavg"), make_log("moon", algorithm__mu=5)
     assert differing(runs(prox, plain, moon)) == ["algorithm.name"]
@@ -176,3 +183,12 @@ def test_a_log_from_elsewhere_may_hold_anything() -> None:
     text_column = make_log(columns={metrics.FORGETTING: ["x"] * 40})
     assert row(shown(text_column))["forgetting"] is None
     assert one_row_per_round(text_column.history).num_rows == 40
+
+
+def test_a_method_looks_the_same_in_charts_that_stand_together() -> None:
+    made = runs(*(make_log(f"own{place}") for place in range(6)))
+    methods = distinct(run.method for run in made)
+    every = {line["label"]: line["color"] for line in make_lines(made, Chart(), methods)["lines"]}
+    for run in made:
+        (line,) = make_lines([run], Chart(), methods)["lines"]
+        assert line["color"] == every[line["label"]]

@@ -1,12 +1,20 @@
 """What all figures share: sizes and fonts of styles, legends, labels, ranges."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import yaml
 from matplotlib.figure import Figure
 
+from fl_platform.config.registry import ALGORITHMS
+from fl_platform.config.schema import known_keys
 from fl_platform.errors import UserError
 from fl_platform.reporting import canvas, ranges
 from fl_platform.reporting.curves import Curve
+from fl_platform.reporting.symbols import NAMES, QUANTITIES, SYMBOLS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def curve(values: list[float]) -> Curve:
@@ -55,9 +63,34 @@ def test_labels_are_symbols_or_names_and_data_stays_text():
     assert canvas.key_label("memory.policy") == "Eviction policy", "an earlier name of the key"
     assert canvas.setting("algorithm.memory_size", "20") == "$m$ = 20"
     assert canvas.setting("own.key_one", "2") == "key one = 2"
+    assert canvas.setting("faults.probability", "0.2") == "Share of faulty workers = 0.2"
+    assert canvas.setting("faults.kind", "alie") == "alie"
     assert canvas.label("a $x$") == r"a \$x\$"
+    assert canvas.label("日 é µ") == "[U+65E5] é µ", "no font that matplotlib brings along has the first"
+    long = "a method with a long name that goes on and on, variant "
+    assert canvas.label(f"{long}1") != canvas.label(f"{long}2")
     with pytest.raises(UserError, match="did you mean 'cvpr-page'"):
         canvas.check_style("cvpr-pag")
+
+
+def test_every_option_that_can_be_an_axis_has_a_symbol_or_a_name():
+    """Numbers, choices and switches that say which experiment a run is; circumstances of a run are no axes."""
+    fields = {key: field for key, field in known_keys().items() if field.type is not dict}
+    for name in ALGORITHMS.names():
+        fields |= {f"algorithm.{key}": field for key, field in ALGORITHMS.describe(name).options.items()}
+    plain = {bool, int, float, str, bool | None, int | None, float | None, str | None}
+    wanted = {
+        key
+        for key, field in fields.items()
+        if field.type in plain and field.metadata.get("identity", True) and key != "data.partition_sha256"
+    }
+    assert len(wanted) > 80
+    assert wanted - {*SYMBOLS, *NAMES, *QUANTITIES} == set()
+    assert not {*SYMBOLS} & {*NAMES} | {*NAMES} & {*QUANTITIES} | {*SYMBOLS} & {*QUANTITIES}
+    for path in (ROOT / "sweeps").glob("*.yaml"):
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        swept = {key for key, spec in content.get("parameters", {}).items() if "values" in spec} - {"point"}
+        assert swept <= {*SYMBOLS, *NAMES, *QUANTITIES}, path
 
 
 def test_the_axis_shows_where_the_curves_are():
@@ -74,7 +107,8 @@ def test_the_axis_shows_where_the_curves_are():
 def test_an_inset_shows_curves_that_end_close_together():
     close = [[50 + 48 * (1 - 0.7**place) + shift / 10 for place in range(60)] for shift in range(6)]
     apart = [[50 + shift * 8 for _ in range(60)] for shift in range(6)]
-    for lines, is_shown in ((close, True), (apart, False), (close[:3], False)):
+    short = [*close[:5], close[5][:30]]  # over seconds, methods end at different places
+    for lines, is_shown in ((close, True), (apart, False), (close[:3], False), (short, False)):
         with canvas.drawing():
             _, (axis,) = canvas.panels(1)
             ranges.fit_range(axis, drawn(*lines), metric_is_rising=False)

@@ -89,6 +89,24 @@ def test_ablations_show_the_means(ablation: runs.Runs) -> None:
     assert [line.get_label() for line in curves.lines] == ["$m$ = 0", "$m$ = 10", "$m$ = 100"]
 
 
+def test_methods_stand_side_by_side(everyone: runs.Runs) -> None:
+    """`bars key=algorithm.name`: a panel per scenario, a bar per method in the order of tables."""
+    figure = ablations.bars(everyone, "algorithm.name")
+    (axis,) = figure.axes
+    shown = [tick.get_text() for tick in axis.get_xticklabels()]
+    assert shown == [method.label for method in METHODS.values()]
+    assert figure._supxlabel.get_text() == "Mean ± std over seeds, n = 2"
+    heat = ablations.heat_map(everyone, "algorithm.name", "seed")
+    assert [tick.get_text() for tick in heat.axes[0].get_yticklabels()] == shown
+
+
+def test_rates_lie_on_a_logarithmic_axis() -> None:
+    logs = [make_log("fedavg", 0, local_lr=rate) for rate in (0.01, 0.03, 0.1)]
+    axis = ablations.key_lines(runs.to_frames(merge(logs)), "local_lr").axes[0]
+    assert axis.get_xscale() == "log"
+    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0.01", "0.03", "0.1"]
+
+
 def test_figures_never_average_different_settings(ablation: runs.Runs) -> None:
     for make in (ablations.bars, figures.key_curves):
         with pytest.raises(UserError, match=r"runs differ in algorithm\.memory_decay too"):
@@ -124,7 +142,10 @@ def test_ranks_are_drawn(everyone: runs.Runs) -> None:
 
 
 def test_partitions_are_those_of_the_runs() -> None:
-    logs = [make_log(data="digits", omega=omega, num_workers=30) for omega in (9.0, 0.1)]
+    options: dict[str, object] = {}  # as every run records it
+    logs = [
+        make_log(data="digits", omega=omega, num_workers=30, data__partition_options=options) for omega in (9.0, 0.1)
+    ]
     figure = partition_figure.partition_bubbles(load(*logs))
     assert [axis.get_title() for axis in figure.axes] == ["digits, ω=9.0, seed 0", "digits, ω=0.1, seed 0"]
     skewed, mild = (len(axis.collections[0].get_offsets()) for axis in (figure.axes[1], figure.axes[0]))

@@ -104,6 +104,7 @@ def test_seeds_needed_for_a_paired_t_test(effect: float, pairs: int) -> None:
 def test_seeds_needed_at_the_edges() -> None:
     assert seeds_needed(1.0, 0.0) == 2
     assert seeds_needed(0.0, 1.0) is None
+    assert seeds_needed(0.0, 0.0) is None, "two methods that are the same"
     assert seeds_needed(1e-6, 1.0) is None
     assert seeds_needed(1e6, 1.0) == 2
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fl_platform.errors import UserError
-from fl_platform.reporting import comparison, measures, pivot, tables
+from fl_platform.reporting import cells, comparison, measures, pivot, tables
 from fl_platform.reporting.layout import Table
 from fl_platform.runs import frames as runs
 from fl_platform.runs import metrics
@@ -254,7 +254,7 @@ def test_bytes_text(count: float, text: str) -> None:
 def test_runs_from_before_an_option_existed_stand_beside_those_with_its_default() -> None:
     later = {"local_momentum": 0.0, "work__name": "fixed", "local_clip": None, "evaluation__metrics": []}
     logs = [flat("fedavg", 0.5, 0), flat("fedavg", 0.5, 1, **later)]
-    [cell] = measures.cell_runs(frames(*logs))
+    [cell] = cells.cell_runs(frames(*logs))
     assert set(cell.seeds) == {0, 1}
     with pytest.raises(UserError, match=r"local_momentum is 0\.0 or 0\.9"):
-        measures.cell_runs(frames(*logs, flat("fedavg", 0.5, 2, **(later | {"local_momentum": 0.9}))))
+        cells.cell_runs(frames(*logs, flat("fedavg", 0.5, 2, **(later | {"local_momentum": 0.9}))))

@@ -8,7 +8,7 @@ import pytest
 
 from fl_platform.paper.methods import METHODS, Group
 from fl_platform.reporting import figures, tables
-from fl_platform.reporting.styles import OWN_STYLES, distinct, method_of, methods_in
+from fl_platform.reporting.styles import OWN_STYLES, distinct, method_of, methods_in, shortened
 from fl_platform.runs import frames as runs
 from fl_platform.runs.record import RunRecord, merge
 from tests.synthetic_logs import make_log
@@ -53,6 +53,21 @@ def test_no_two_methods_of_a_figure_look_alike(count: int) -> None:
     assert len(own) == min(count, 5)
     assert not own & {method.style.color for method in METHODS.values()}
     assert {name: found[name] for name in METHODS} == METHODS
+
+
+def test_labels_differ_also_where_figures_cut_them() -> None:
+    labels = [f"the same long beginning of a label {middle} and the same long end of it" for middle in "ab"]
+    found = distinct(method_of(f"method{place}", label) for place, label in enumerate(labels))
+    assert len({shortened(method.label) for method in found.values()}) == 2
+
+
+@pytest.mark.parametrize("count", [6, 12])
+def test_colours_do_not_repeat_while_there_are_free_ones(count: int) -> None:
+    given = [METHODS["fedavg"], *(method_of(f"method{number}") for number in range(count))]
+    found = distinct(given)
+    assert len({method.style.color for method in found.values()}) == 1 + count
+    assert found == distinct(reversed(given)), "the order of the runs does not matter"
+    assert distinct([found["fedavg"], found["method5"]])["method5"] == given[6], "a few of them have their own styles"
 
 
 def test_no_two_methods_have_one_label() -> None:

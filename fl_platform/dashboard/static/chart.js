@@ -152,7 +152,7 @@ export class Chart {
       legend: { show: false },
       scales: {
         x: { time: false, distr: this.log.x ? 3 : 1, range: across },
-        y: { distr: this.log.y ? 3 : 1, range: this.log.y ? logRange : (plot, low, high) => niceRange(low, high, isShare(this.metric)) },
+        y: { distr: this.log.y ? 3 : 1, range: this.log.y ? logRange : (plot, low, high) => niceRange(this.metric.startsWith("system/") ? 0 : low, high, isShare(this.metric)) },
       },
       axes: this.axes(),
       ...this.series(),

@@ -7,6 +7,7 @@ import { ChartGrid } from "./grid.js";
 const METRICS = ["test/accuracy", "test/loss", "test/forgetting", "train/loss"];
 const MOST = 30;
 const OFFERED = 300;
+const SAID_ELSEWHERE = ["id", "group", "label", "kind", "method_group", "data_label"].map((name) => `run.${name}`);
 
 export class CompareView {
   static defaults = {};
@@ -73,7 +74,7 @@ export class CompareView {
   }
 
   configurations(runs) {
-    const names = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
+    const names = [...new Set(runs.flatMap((run) => Object.keys(run.config)))].filter((name) => !SAID_ELSEWHERE.includes(name));
     const differing = names.filter((name) => new Set(runs.map((run) => run.config[name])).size > 1);
     return this.table(`Configuration: ${differing.length} of ${names.length} keys differ`, runs, differing.map((name) => [name, runs.map((run) => run.config[name] ?? "–")]), "No difference.");
   }

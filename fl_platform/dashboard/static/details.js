@@ -4,6 +4,7 @@ import { ask, button, empty, h } from "./dom.js";
 import { bytes, duration, nameOf, percent } from "./format.js";
 import { Chart } from "./chart.js";
 import { ChartGrid } from "./grid.js";
+import { sizeHistogram } from "./sizes.js";
 import { algorithmMark, statusMark } from "./table.js";
 
 export const pairs = (values) => h("table", { class: "pairs" }, h("tbody", {},
@@ -28,7 +29,7 @@ export class Details {
     this.element.hidden = false;
     const { head, figures, log, partition, config } = this.fields;
     const close = button("×", () => this.onClose(), { "aria-label": "Close" });
-    head.replaceChildren(h("div", {}, h("h2", {}, algorithmMark(run), statusMark(run.status)),
+    head.replaceChildren(h("div", {}, h("h2", {}, algorithmMark(run), statusMark(run)),
       h("p", { class: "quiet" }, `${run.scenario}, seed ${run.seed ?? "?"} · `, h("span", { class: "mono" }, run.id),
         run.sweep ? ` · sweep ${run.sweep}` : "", run.trial != null ? ` trial ${run.trial}` : "", run.tags.length ? ` · ${run.tags.join(", ")}` : "")), close);
     if (wasHidden) {
@@ -39,7 +40,7 @@ export class Details {
       Round: run.rounds ? `${run.round} / ${run.rounds}` : run.round, Time: duration(run.seconds), Communication: bytes(run.bytes) };
     figures.replaceChildren(...Object.entries(shown).map(([name, text]) => h("div", {}, h("span", {}, name), h("b", {}, String(text) || "–"))));
     const atEnd = log.scrollTop + log.offsetHeight >= log.scrollHeight - 4;
-    log.textContent = run.log ?? "This run has no log file: it was not started by a sweep, and printed to its terminal.";
+    log.textContent = run.log ?? "This run has no log file: it was not started by a sweep, and printed to its terminal; it left no error either.";
     if (atEnd || isNew) log.scrollTop = log.scrollHeight;
     if (isNew) {
       config.replaceChildren(pairs(run.config), h("h3", {}, "Result"), pairs({ ...run.summary, source: run.source }));
@@ -72,7 +73,8 @@ export class Details {
   async deal(id, place) {
     place.replaceChildren(h("p", { class: "quiet" }, "Dealing the data …"));
     try {
-      place.replaceChildren(bubbles(await ask("partition", { id })));
+      const partition = await ask("partition", { id });
+      place.replaceChildren(h("div", { class: "scroll" }, bubbles(partition), sizeHistogram(partition)));
     } catch (error) {
       place.replaceChildren(empty(error.message));
     }

@@ -41,7 +41,7 @@ export class FilterBar {
   type() {
     this.text = this.search.value;
     clearTimeout(this.waiting);
-    this.waiting = setTimeout(() => this.onChange(true), 120);
+    this.waiting = setTimeout(() => this.onChange(true), 60);
   }
 
   reset() {

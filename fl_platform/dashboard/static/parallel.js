@@ -98,11 +98,16 @@ export class Parallel {
     this.axes.replaceChildren(...this.names.map((name, position) => this.axis(name, this.x(position), position === this.names.length - 1)));
   }
 
+  // As many characters of an axis's name as fit between two axes.
+  roomForName() {
+    return this.names.length < 2 ? 20 : Math.max(6, Math.min(20, Math.floor((this.x(1) - this.x(0)) / 7)));
+  }
+
   axis(name, x, isObjective) {
     const scale = this.scales.get(name);
     const label = isObjective ? nameOf(name) : shortKey(name);
     const group = svg("g", {}, svg("line", { x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM, class: "axis" }),
-      svg("text", { x, y: 16, "text-anchor": "middle", class: isObjective ? "name strong" : "name" }, label.length > 20 ? `…${label.slice(-19)}` : label, svg("title", {}, `${name}${scale.isLog ? " (logarithmic)" : ""}`)));
+      svg("text", { x, y: 16, "text-anchor": "middle", class: isObjective ? "name strong" : "name" }, label.length > this.roomForName() ? `…${label.slice(1 - this.roomForName())}` : label, svg("title", {}, `${name}${scale.isLog ? " (logarithmic)" : ""}`)));
     const every = Math.ceil(scale.ticks.length / 14);
     scale.ticks.forEach(([place, text], index) => {
       if (index % every) return;

@@ -52,7 +52,7 @@ export class RunsView {
     this.compare = button("Compare ticked", () => app.compare([...app.picked]));
     this.untick = button("Untick", () => { app.picked.clear(); app.changed(); });
     this.table = new RunTable({ onOpen: (run) => app.open(run.id), picked: app.picked, onPick: () => { this.drawButtons(); app.remember(); },
-      onSort: (sort) => app.setState("runs", { sort: sort.join(",") }, false), settingsOf: (id) => app.selection.settingsOf(id) });
+      onSort: (sort) => app.setState("runs", { sort: sort.join(",") }, false), settingsOf: (id) => app.selection.settingsOf(id), differing: (runs) => this.differing(runs) });
     this.chooser = new ColumnChooser(() => app.changed());
     this.grouping = h("div", { class: "row" });
     this.title = h("h2", {}, "Runs");
@@ -66,6 +66,15 @@ export class RunsView {
 
   groups() {
     return [this.state.group, this.state.then].filter((key, place, all) => key && all.indexOf(key) === place);
+  }
+
+  // What the runs of a group differ in besides the seed; of several algorithms not their own options.
+  differing(runs) {
+    const { selection } = this.app;
+    const values = { algorithm: (run) => run.algorithm, scenario: (run) => run.scenario, ...Object.fromEntries(selection.settings.map((key) => [key, (run) => selection.value(run.id, key)])) };
+    const differs = (key) => runs.some((run) => values[key](run) !== values[key](runs[0]));
+    const isMixed = differs("algorithm");
+    return Object.keys(values).filter((key) => !(isMixed && key.startsWith("algorithm.")) && differs(key));
   }
 
   // Columns that the server has to send.

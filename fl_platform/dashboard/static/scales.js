@@ -35,7 +35,7 @@ export function scaleOf(name, values) {
     const [from, span] = [Math.log(low), Math.log(high / low)];
     return { isLog: true, write, place: (value) => (typeof value === "number" && value > 0 ? (Math.log(value) - from) / span : null), ticks: logTicks(low, high).map((value) => [(Math.log(value) - from) / span, write(value)]) };
   }
-  const few = [...new Set(known)];
+  const few = [...new Set(known)].sort((one, other) => one - other);
   const shown = few.length <= 6 ? few : niceTicks(low, high, 5);
   return { write, place: (value) => (typeof value === "number" ? (value - low) / (high - low) : null), ticks: shown.map((value) => [(value - low) / (high - low), write(value)]) };
 }

@@ -3,7 +3,7 @@ import { button, h } from "./dom.js";
 import { compareText, deviation, duration, figure, mean, percent, time } from "./format.js";
 import { onGround } from "./theme.js";
 
-export const statusMark = (status) => h("span", { class: "status", "data-status": status }, status);
+export const statusMark = (run) => h("span", { class: "status", "data-status": run.status }, run.ending);
 
 export function algorithmMark(run) {
   const dot = h("i", { class: "dot" });
@@ -23,7 +23,7 @@ const cut = (text) => h("span", { class: "mono cut", title: text }, text);
 
 // Columns that every table can have. `extra` ones are not shown on a narrow screen.
 export const COLUMNS = [
-  { key: "status", label: "Status", extra: true, cell: (run) => statusMark(run.status) },
+  { key: "status", label: "Status", extra: true, cell: (run) => statusMark(run) },
   { key: "algorithm", label: "Algorithm", cell: algorithmMark },
   { key: "scenario", label: "Scenario", extra: true },
   { key: "seed", label: "Seed", number: true, narrow: true },
@@ -45,8 +45,8 @@ export const columnOf = (name, valueOf) => COLUMNS.find((column) => column.key =
 
 export class RunTable {
   // onOpen(run) shows a run; picked, if given, is the set of ticked ids and onPick() tells that it changed.
-  constructor({ onOpen, picked = null, onPick = null, onSort = () => {}, sort = ["started", -1], columns = COLUMNS, settingsOf = () => "" }) {
-    Object.assign(this, { onOpen, picked, onPick, onSort, sort, columns, settingsOf });
+  constructor({ onOpen, picked = null, onPick = null, onSort = () => {}, sort = ["started", -1], columns = COLUMNS, settingsOf = () => "", differing = () => [] }) {
+    Object.assign(this, { onOpen, picked, onPick, onSort, sort, columns, settingsOf, differing });
     this.groups = []; // [{key, valueOf}]
     this.opened = new Set();
     this.made = new Map();
@@ -168,7 +168,8 @@ export class RunTable {
       const text = middle == null || !write(middle) ? "" : spread ? `${write(middle)} ± ${write(spread)}` : write(middle);
       return h("td", { class: [this.classOf(column), column === yields ? "extra" : ""].filter(Boolean).join(" ") || null }, text);
     });
-    const label = h("td", { class: `level-${level}` }, button(`${isOpen ? "▾" : "▸"} ${path.at(-1)}`, turn, { class: "link", "aria-expanded": String(isOpen) }), h("small", { class: "quiet" }, ` ${runs.length} runs`));
+    const mixed = this.differing(runs); // a mean over these says little
+    const label = h("td", { class: `level-${level}` }, button(`${isOpen ? "▾" : "▸"} ${path.at(-1)}`, turn, { class: "link", "aria-expanded": String(isOpen) }), h("small", { class: "quiet" }, ` ${runs.length} runs`), mixed.length ? h("small", { class: "warning" }, ` that differ in ${mixed.join(", ")}`) : null);
     const isPicked = this.picked && runs.every((run) => this.picked.has(run.id));
     const box = this.picked && h("td", { class: "pick" }, h("input", { type: "checkbox", checked: isPicked, "aria-label": `Tick ${path.at(-1)}`, onchange: (event) => this.pick(runs, event.target.checked) }));
     return h("tr", { class: "group", tabindex: 0, "data-id": `group ${key}`, onkeydown: (event) => { if (event.key === "Enter" && event.target.tagName === "TR") turn(); } }, box, first ? label : null, cells);

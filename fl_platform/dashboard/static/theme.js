@@ -26,13 +26,29 @@ function luminance(channels) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-// A line's colour (#rrggbb) on the page: on a dark ground it is made lighter until its contrast is 3 to 1.
+function hueOf(channels) {
+  const [most, least] = [Math.max(...channels), Math.min(...channels)];
+  const [red, green, blue] = channels.map((value) => (value - least) / (most - least || 1));
+  const hue = red === 1 ? green - blue : green === 1 ? 2 + blue - red : 4 + red - green;
+  const lightness = (most + least) / 510;
+  return [60 * ((hue + 6) % 6), (most - least) / 255 / (1 - Math.abs(2 * lightness - 1) || 1), lightness];
+}
+
+function channelsOf(hue, saturation, lightness) {
+  const reach = saturation * Math.min(lightness, 1 - lightness);
+  const part = (place) => (place + hue / 30) % 12;
+  return [0, 8, 4].map((place) => Math.round(255 * (lightness - reach * Math.max(-1, Math.min(part(place) - 3, 9 - part(place), 1)))));
+}
+
+// A line's colour (#rrggbb) on the page: on a dark ground it is made lighter, in its own hue, until its contrast is 4 to 1.
 export function onGround(color) {
   if (!isDark() || !/^#[0-9a-f]{6}$/i.test(color)) return color;
   let channels = [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16));
   const ground = 0.012;
-  for (let step = 0; step < 12 && (luminance(channels) + 0.05) / (ground + 0.05) < 4; step += 1) {
-    channels = channels.map((value) => Math.round(value + 0.15 * (255 - value)));
+  const [hue, saturation, lightness] = hueOf(channels);
+  if (lightness === 0) return "#f5f5f5"; // black becomes white: the grey that its contrast asks for is a method's colour, too
+  for (let light = lightness; light < 0.95 && (luminance(channels) + 0.05) / (ground + 0.05) < 4; light += 0.03) {
+    channels = channelsOf(hue, saturation, light);
   }
   return `#${channels.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
 }

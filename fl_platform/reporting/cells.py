@@ -1,0 +1,178 @@
+"""Which runs form a cell of a table, one method in one scenario over its seeds, and which setting stands for it."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fl_platform.config.options import default_of, enters_identity
+from fl_platform.config.partitions import partition_text
+from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys
+from fl_platform.errors import UserError
+from fl_platform.paper.methods import Method
+from fl_platform.paper.scenarios import Scenario
+from fl_platform.reporting.measures import per_run
+from fl_platform.reporting.selection import Selection
+from fl_platform.reporting.styles import methods_in
+from fl_platform.runs.frames import Runs
+from fl_platform.runs.status import ENDED, RunStatus
+
+Choices = dict[str, dict[int, Any]]
+"""The settings of one method in one scenario: a row of the runs for each seed."""
+
+
+@dataclass(frozen=True)
+class CellRuns:
+    """The runs behind one cell, a method in a scenario: ``seeds`` maps each seed of a finished run to its id."""
+
+    method: Method
+    scenario: Scenario
+    seeds: dict[int, str] = field(default_factory=dict)
+    num_diverged: int = 0
+    num_settings: int = 1
+    rule: Selection = "only"
+
+    @property
+    def run_ids(self) -> list[str]:
+        return list(self.seeds.values())
+
+
+def scenario_of(row: Any) -> Scenario:
+    """Data set, skew and cohort size of a row of the runs, with the data set's label if the run recorded one."""
+    partition = row.get("config.data.partition")
+    omega = row.get("config.data.dirichlet_omega")
+    if isinstance(partition, str) and partition != "dirichlet":
+        skew = partition_text(lambda key: row.get(f"config.data.{key}"))
+    else:
+        skew = "unknown" if omega is None or pd.isna(omega) else str(float(omega))
+    size = row.get("config.cohort_size")
+    label = row.get("config.run.data_label")
+    return Scenario(
+        str(row.get("config.data.name")),
+        skew,
+        0 if size is None or pd.isna(size) else int(size),
+        data_label=label if isinstance(label, str) else "",
+    )
+
+
+def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
+    """The runs of every cell, by method and scenario in the paper's order.
+
+    Runs of one cell may differ in nothing but the seed. When they do, ``only`` refuses, and the other rules of
+    ``Selection`` take one of the settings with the most seeds. Raises UserError where a rule cannot be applied.
+    """
+    ended = runs.runs[runs.runs["status"].isin(ENDED)]
+    if ended.empty:
+        return []
+    _check_present(ended, ("algorithm.name", "seed", "data.name", "cohort_size"))
+    ended = with_defaults(ended.sort_values(["config.seed", "started"]))
+    columns = _identity_columns(ended)
+    settings, points = (_texts(ended, names) for names in (columns, [name for name in columns if _is_shared(name)]))
+    measure = "late_accuracy" if select.endswith("_late") else "top_accuracy"
+    values: dict[Any, float] = per_run(runs)[measure].to_dict()
+    found: dict[tuple[str, Scenario], Choices] = {}
+    for row, setting, point in zip(ended.to_dict("records"), settings, points, strict=True):
+        cell = found.setdefault((str(row.get("config.algorithm.name")), scenario_of(row)), {})
+        cell.setdefault(setting, {})[int(row["config.seed"])] = row | {"point": point}  # of one seed, the newest
+    kept = _at_common_points(found, values) if select.startswith("common") else found
+    methods = methods_in(ended)
+    cells = []
+    for (name, scenario), choices in kept.items():
+        if len(choices) > 1 and select == "only":
+            raise _ambiguous(
+                name, scenario, pd.DataFrame([row for seeds in choices.values() for row in seeds.values()])
+            )
+        rows = _best(choices, values)
+        seeds = {seed: row["run_id"] for seed, row in rows.items() if row["status"] == RunStatus.FINISHED}
+        num_settings = len(found[name, scenario])
+        cells.append(CellRuns(methods[name], scenario, seeds, len(rows) - len(seeds), num_settings, select))
+    return sorted(cells, key=lambda cell: (cell.method.order, cell.scenario.order()))
+
+
+def _texts(rows: pd.DataFrame, columns: list[str]) -> list[str]:
+    """The values of some columns of every row, as one text."""
+    return ["\n".join(map(str, values)) for values in rows[columns].astype(object).to_numpy()]
+
+
+def _is_shared(column: str) -> bool:
+    """Whether a key has a meaning for every method."""
+    return not column.startswith("config.algorithm.")
+
+
+def _best(choices: Choices, values: dict[Any, float]) -> dict[int, Any]:
+    """The setting with the highest mean among those with the most seeds."""
+    return max((choices[setting] for setting in sorted(choices)), key=lambda rows: (len(rows), _mean(rows, values)))
+
+
+def _mean(rows: dict[int, Any], values: dict[Any, float]) -> float:
+    known = [value for row in rows.values() if np.isfinite(value := values[row["run_id"]])]
+    return sum(known) / len(known) if known else -np.inf
+
+
+def _at_common_points(
+    found: dict[tuple[str, Scenario], Choices], values: dict[Any, float]
+) -> dict[tuple[str, Scenario], Choices]:
+    """For every scenario the settings at one point (values of the keys that all methods have): the best on average."""
+    kept: dict[tuple[str, Scenario], Choices] = {}
+    for scenario in {scenario for _, scenario in found}:
+        by_method = {name: choices for (name, other), choices in found.items() if other == scenario}
+        at = {name: _by_point(choices) for name, choices in by_method.items()}
+        points = set.intersection(*(set(points) for points in at.values()))
+        if not points:
+            raise UserError(
+                f"no setting of {scenario.label} is common to {', '.join(sorted(by_method))}: use select: best"
+            )
+        means = {point: np.mean([_mean(_best(at[name][point], values), values) for name in at]) for point in points}
+        point = max(sorted(means), key=lambda point: float(means[point]))
+        kept |= {(name, scenario): at[name][point] for name in at}
+    return kept
+
+
+def _by_point(choices: Choices) -> dict[str, Choices]:
+    points: dict[str, Choices] = {}
+    for setting, rows in choices.items():
+        points.setdefault(next(iter(rows.values()))["point"], {})[setting] = rows
+    return points
+
+
+def with_defaults(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give runs from before an option existed its default, which they were made with, as their run ids do."""
+    filled = {}
+    for key, option in known_keys().items():
+        column, default = rows.get(f"config.{key}"), default_of(option)
+        if column is not None and default is not None and column.isna().any():
+            value = json.dumps(default) if isinstance(default, list | dict) else default
+            filled[f"config.{key}"] = [value if pd.isna(found) else found for found in column]
+    return rows.assign(**filled)
+
+
+def _check_present(rows: pd.DataFrame, names: tuple[str, ...]) -> None:
+    for name in names:
+        known = rows[f"config.{name}"].notna() if f"config.{name}" in rows else pd.Series(False, index=rows.index)
+        if not known.all():
+            run_id = rows.loc[~known, "run_id"].iloc[0]
+            raise UserError(f"run {run_id} has no {name} in its configuration; leave it out with where")
+
+
+def _identity_columns(rows: pd.DataFrame) -> list[str]:
+    """Configuration keys that say which experiment a run is, without the seed and what follows from the run itself."""
+    aside = {key for key, option in known_keys().items() if not enters_identity(option)} | {"seed", *PLACEMENT_FIELDS}
+    names = [name for name in rows.columns if name.startswith("config.") and not name.startswith("config.run.")]
+    return [name for name in names if name.removeprefix("config.") not in aside]
+
+
+def _ambiguous(algorithm: str, scenario: Scenario, rows: pd.DataFrame) -> UserError:
+    varying = varying_keys(rows)
+    shown = "; ".join(f"{key} is {' or '.join(values)}" for key, values in varying.items())
+    return UserError(
+        f"{algorithm} on {scenario.label} has runs that differ in more than the seed ({shown}); "
+        "narrow them with where, or set select to best"
+    )
+
+
+def varying_keys(rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Configuration keys, other than the seed, with more than one value among ``rows``."""
+    values = {name.removeprefix("config."): sorted(set(map(str, rows[name]))) for name in _identity_columns(rows)}
+    return {name: found for name, found in values.items() if len(found) > 1}
