@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 
 LONGEST_SENTENCE = 2000
+LONGEST_TRACE = 20_000
 NO_SPACE_LEFT = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -29,13 +30,16 @@ class OutOfMemory(Exception):
 
 
 class UserCodeError(Exception):
-    """Code that is not the platform's failed in a round: the run has crashed. ``trace`` is that code's traceback."""
+    """Code that is not the platform's failed in a round: the run has crashed.
+
+    ``trace`` is that code's traceback, made fit for a terminal.
+    """
 
     exit_code = 1
 
     def __init__(self, message: str, trace: str) -> None:
         super().__init__(message)
-        self.trace = trace
+        self.trace = shortened("\n".join(map(visible, trace.split("\n"))), LONGEST_TRACE)
 
 
 def cannot_write(place: str, error: OSError, hint: str = "") -> UserError:
@@ -62,10 +66,12 @@ def _code(char: str) -> str:
 
 def sentence(text: object) -> str:
     """A message fit for a terminal: what it quotes cannot break lines, send escapes, or fill the screen."""
-    shown = visible(text)
-    if len(shown) <= LONGEST_SENTENCE:
-        return shown
-    return f"{shown[: LONGEST_SENTENCE // 2]} [...] {shown[-LONGEST_SENTENCE // 2 :]}"
+    return shortened(visible(text), LONGEST_SENTENCE)
+
+
+def shortened(text: str, length: int) -> str:
+    """A text, or its beginning and end where it is longer than ``length``."""
+    return text if len(text) <= length else f"{text[: length // 2]} [...] {text[-length // 2 :]}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -13,7 +13,12 @@ Exit codes of every command:
 """
 
 import argparse
+import contextlib
 import importlib
+import io
+import os
+import select
+import signal
 import sys
 from collections.abc import Callable
 
@@ -24,7 +29,17 @@ from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeErr
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line ``argv``, by default that of this process; returns its exit code."""
+    if argv is None:
+        prepare_process()
     return exit_code(dispatch, sys.argv[1:] if argv is None else argv)
+
+
+def prepare_process() -> None:
+    """Let SIGTERM end a command as Ctrl-C does, and print ? for what the encoding of the output lacks."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in ("utf-8", "utf8"):
+            stream.reconfigure(errors="replace")
 
 
 def exit_code(command: Callable[[list[str]], int], args: list[str]) -> int:
@@ -43,13 +58,32 @@ def exit_code(command: Callable[[list[str]], int], args: list[str]) -> int:
     except KeyboardInterrupt:
         print("fl_platform: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, went away
+    except BrokenPipeError:
+        if not _is_output_gone():
+            raise  # another pipe: not the user's doing
         sys.stderr.close()
         return 1
     except OSError as error:  # a name that is too long, a directory that may not be read, a full disk
         place = "" if error.filename is None else f"{error.filename}: "
         print(f"fl_platform: {sentence(f'{place}{error.strerror or error}')}", file=sys.stderr)
         return DiskFull.exit_code if error.errno in NO_SPACE_LEFT else UserError.exit_code
+    except Exception as error:
+        from fl_platform.federation.user_code import explain
+
+        explained = explain(error, 0, object)
+        if explained is None:
+            raise
+        print(f"{explained.trace}fl_platform: {sentence(explained)}", file=sys.stderr)
+        return explained.exit_code
+
+
+def _is_output_gone() -> bool:
+    """Whether the reader of what this process prints, such as `head`, went away."""
+    ends = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # not a file, or closed
+            ends.register(stream.fileno(), 0)
+    return bool(ends.poll(0))
 
 
 def dispatch(args: list[str]) -> int:
@@ -64,6 +98,11 @@ def dispatch(args: list[str]) -> int:
     parser.add_argument("command", help="one of the commands below; each has its own --help")
     if not args or args[0].startswith("-"):
         parser.parse_args(args or ["--help"])
+    for argument in args:
+        try:
+            os.fsencode(argument)
+        except UnicodeEncodeError:
+            raise UserError(f"the argument {argument} holds half a character, which no file can have") from None
     name, *rest = args
     if name not in COMMANDS:
         raise UserError(f"unknown command '{name}'; there is {', '.join(COMMANDS)}{did_you_mean(name, COMMANDS)}")

@@ -8,10 +8,13 @@ from pathlib import Path
 from fl_platform.cli import checks
 from fl_platform.cli.checks import Finding
 from fl_platform.cli.parser import Parser
-from fl_platform.errors import UserError
+from fl_platform.cli.start import quick_imports
+from fl_platform.errors import UserError, unknown_name
 
 REPORT = "device_report"
-COLOURS = {checks.OK: "green", checks.MISSING: "yellow", checks.BROKEN: "red"}
+COLOURS = {checks.OK: 32, checks.MISSING: 33, checks.BROKEN: 31}
+"""Green, yellow and red, as terminals number them."""
+PART_WIDTH = 20
 
 
 def main(args: list[str]) -> int:
@@ -31,28 +34,39 @@ def main(args: list[str]) -> int:
         help="run two rounds of every method on this device with both engines instead, compare them with the CPU, "
         f"take times, and write {REPORT}.md and .json",
     )
+    parser.add_argument(
+        "--methods", metavar="NAME,NAME", help="with --device: these methods only; without it every one, some minutes"
+    )
     options = parser.parse_args(args)
+    if options.methods and not options.device:
+        raise UserError(f"--methods {options.methods} needs --device: cpu, cuda or cuda:K")
     if options.device:
-        return examine_device(options.device, options.keys)
-    findings = list(checks.examine(options.keys))
+        return examine_device(options.device, options.methods, options.keys)
+    findings = []
+    with quick_imports():
+        for finding in checks.examine(options.keys):
+            findings.append(finding)
+            if not options.json:
+                print(line(finding, is_coloured=sys.stdout.isatty()), flush=True)
     is_ok = all(finding.status != checks.BROKEN for finding in findings)
     if options.json:
         print(json.dumps({"ok": is_ok, "findings": [dataclasses.asdict(finding) for finding in findings]}, indent=2))
-    elif sys.stdout.isatty() and checks.import_failure("rich") is None:
-        print_table(findings)
-    else:
-        print_lines(findings)
     return 0 if is_ok else 1
 
 
-def examine_device(device: str, keys: list[str]) -> int:
+def examine_device(device: str, methods: str | None, keys: list[str]) -> int:
     """Write the report of a device into the working directory; returns 0 where every method agrees with the CPU."""
+    from fl_platform.config.registry import ALGORITHMS
     from fl_platform.federation import device_check
     from fl_platform.runs.writing import write_atomically
 
     if keys:
         raise UserError(f"doctor --device {device} with {keys[0]}: its runs are fixed; leave keys out")
-    report = device_check.examine_device(device)
+    names = [name.strip() for name in methods.split(",")] if methods else None
+    for name in names or ():
+        if name not in ALGORITHMS:
+            raise unknown_name("--methods", name, ALGORITHMS.names())
+    report = device_check.examine_device(device, names, lambda line: print(line, file=sys.stderr, flush=True))
     write_atomically(Path(f"{REPORT}.md"), report.markdown())
     write_atomically(Path(f"{REPORT}.json"), json.dumps(report.as_dict(), indent=1) + "\n")
     agreeing = sum(agreement.is_ok for agreement in report.agreements)
@@ -60,23 +74,9 @@ def examine_device(device: str, keys: list[str]) -> int:
     return 0 if report.is_ok else 1
 
 
-def print_lines(findings: list[Finding]) -> None:
-    """Print one line per finding, for pipes and logs."""
-    width = max(len(finding.part) for finding in findings)
-    for finding in findings:
-        advice = f"; {finding.advice}" if finding.advice else ""
-        print(f"{finding.status:8}{finding.part:{width}}  {finding.detail}{advice}")
-
-
-def print_table(findings: list[Finding]) -> None:
-    """Print a coloured table, for a terminal."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Column, Table
-
-    table = Table(*(Column(name, overflow="fold") for name in ("", "part", "found", "what to do")), box=None)
-    for finding in findings:
-        colour = COLOURS[finding.status]
-        texts = (finding.part, finding.detail, finding.advice)
-        table.add_row(f"[{colour}]{finding.status}[/]", *map(escape, texts))
-    Console().print(table)
+def line(finding: Finding, *, is_coloured: bool) -> str:
+    """One finding as it is printed; the status is coloured for a terminal."""
+    status = f"{finding.status:8}"
+    shown = f"\033[{COLOURS[finding.status]}m{status}\033[0m" if is_coloured else status
+    advice = f"; {finding.advice}" if finding.advice else ""
+    return f"{shown}{finding.part:{PART_WIDTH}}  {finding.detail}{advice}"

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from fl_platform.cli.parser import Parser
+from fl_platform.config.compose import parse_arguments
+from fl_platform.errors import UserError
 
 FORMATS = ("state_dict", "torchscript", "exported_program")
 
@@ -31,12 +33,22 @@ def main(args: list[str]) -> int:
         help="tensors by name, to be read with torch.load(FILE, weights_only=True), or a program that needs no code "
         "of the platform",
     )
-    options = parser.parse_args(args)
+    parser.add_argument(
+        "keys",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="plugins=[...] and model.name=... of a run that has such code",
+    )
+    options = parser.parse_intermixed_args(args)  # keys may come last
 
     from fl_platform.federation.export import export
+    from fl_platform.federation.named_code import MODEL_KEYS, code_arguments, names_in
 
     given = Path(options.run)
     run = given if given.is_dir() else options.runs / options.run
-    for path in export(run, options.to, options.which, options.format):
+    named = parse_arguments(options.keys)
+    if others := [key for key in options.keys if key.partition("=")[0] not in code_arguments(named, MODEL_KEYS)]:
+        raise UserError(f"export {options.run} {others[0]}: only plugins and a model's dotted path are named again")
+    for path in export(run, options.to, options.which, options.format, names_in(named)):
         print(path)
     return 0

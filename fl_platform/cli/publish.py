@@ -4,12 +4,14 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fl_platform.cli.parser import Parser
 from fl_platform.config.targets import parse_target
 from fl_platform.errors import UserError, visible
-from fl_platform.reporting import render, tables
-from fl_platform.runs.frames import Runs, load
+
+if TYPE_CHECKING:
+    from fl_platform.runs.frames import Runs
 
 OFFLINE_OUT = Path("published")
 _PART = re.compile(r"[\w.-]+")
@@ -35,9 +37,10 @@ def main(args: list[str]) -> int:
     )
     options = parser.parse_args(args)
     entity, project = _split(options.address)
-    runs = load(options.source)
-
+    from fl_platform.runs.frames import load
     from fl_platform.tracking import workspace
+
+    runs = load(options.source)
 
     plan = workspace.Plan(entity, project, options.title, markdown_tables(runs), target_keys(runs))
     out = options.offline_out
@@ -64,8 +67,10 @@ def _split(address: str) -> tuple[str, str]:
     return entity, project
 
 
-def markdown_tables(runs: Runs) -> list[str]:
+def markdown_tables(runs: "Runs") -> list[str]:
     """Tables 1 and 2 and the forgetting table as Markdown; a table that cannot be made is skipped with a message."""
+    from fl_platform.reporting import render, tables
+
     makers = (
         partial(tables.statistic_table, value="top_accuracy"),
         partial(tables.target_table, unit="rounds"),
@@ -80,7 +85,7 @@ def markdown_tables(runs: Runs) -> list[str]:
     return texts
 
 
-def target_keys(runs: Runs) -> list[str]:
+def target_keys(runs: "Runs") -> list[str]:
     """The summary keys that hold the rounds to a target, accuracies and the lowest target first."""
     names = [name.removeprefix("summary.") for name in runs.runs.columns]
     return sorted((name for name in names if re.fullmatch(r"to_target/[^/]+/rounds", name)), key=_target)

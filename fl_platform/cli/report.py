@@ -10,6 +10,7 @@ from fl_platform.cli.parser import Parser
 from fl_platform.errors import UserError, sentence, visible
 from fl_platform.paper.packaged import packaged
 from fl_platform.reporting.files import ARCHIVE, FILE, OWN_REPORTS, list_reports, title_of
+from fl_platform.reporting.selection import SELECTIONS
 
 if TYPE_CHECKING:
     from fl_platform.reporting.report import Report
@@ -36,6 +37,9 @@ def main(args: list[str]) -> int:
         return _print_pivot(options)
     if options.name == POWER:
         return _print_power(options)
+    for flag in ("difference", "power", "reference"):
+        if getattr(options, flag) is not None:
+            raise UserError(f"--{flag} belongs to `report power`, not to {options.name or 'a list of reports'}")
     if options.name is None:
         return _print_reports()
     return _build(options)
@@ -65,10 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", help="free table: configuration keys of the rows, separated by commas")
     parser.add_argument("--columns", default="", help="free table: configuration keys of the columns")
     parser.add_argument("--value", default="top_accuracy", help="free table, power: a measure or a key of the summary")
-    parser.add_argument("--reference", default="fedavg", help="power: the method that others are compared with")
+    parser.add_argument("--reference", help="power: the method that others are compared with (default fedavg)")
     parser.add_argument("--difference", type=float, help="power: a difference to find, in the units of tables")
-    parser.add_argument("--power", type=float, default=0.8, help="power: with which probability (default 0.8)")
-    parser.add_argument("--select", choices=("only", "best"), default="only", help="power: of several settings a cell")
+    parser.add_argument("--power", type=float, help="power: with which probability (default 0.8)")
+    parser.add_argument("--select", choices=SELECTIONS, default="only", help="power: of several settings a cell")
     parser.add_argument("--where", action="append", default=[], help="key=value: only runs with this configuration")
     parser.add_argument(
         "--format", default="terminal", help="free table, power: terminal | markdown | latex | csv | html"
@@ -105,6 +109,10 @@ def _print_pivot(options: argparse.Namespace) -> int:
 
 
 def _print_power(options: argparse.Namespace) -> int:
+    if POWER in _known_reports():
+        raise UserError(
+            f"{OWN_REPORTS / POWER}: `report {POWER}` is the table of seeds that differences need; rename it"
+        )
     if not options.source:
         raise UserError("report power needs --source: the output.dir of runs, an archive, or wandb:entity/project")
     from fl_platform.reporting import inference, render
@@ -112,7 +120,12 @@ def _print_power(options: argparse.Namespace) -> int:
 
     runs = select(load(options.source), parse_conditions(options.where))
     table = inference.power_table(
-        runs, options.reference, options.value, options.select, options.difference, options.power
+        runs,
+        options.reference or "fedavg",
+        options.value,
+        options.select,
+        options.difference,
+        0.8 if options.power is None else options.power,
     )
     sys.stdout.write(render.render(table, options.format))
     return 0
@@ -140,12 +153,13 @@ def _build(options: argparse.Namespace) -> int:
     for warning in runs.warnings:
         print(f"warning: {visible(warning)}", file=sys.stderr)
     out = options.out or OWN_REPORTS / options.name
-    for path in build(report, runs, out, style):
+    built = build(report, runs, out, style)
+    for path in built.paths:
         print(path)
     if options.html:
         from fl_platform.reporting.page import write_page
 
-        print(write_page(report, runs, records, out))
+        print(write_page(report, built.tables, runs, records, out))
     return 0
 
 

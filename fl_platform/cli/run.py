@@ -7,6 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from fl_platform.cli.start import quick_imports
 from fl_platform.config.arguments import RunArguments, parse_run
 from fl_platform.config.compose import parse_arguments
 from fl_platform.config.resolve import RunSpec, spec_of
@@ -21,11 +22,13 @@ def main(arguments: list[str]) -> int:
 
     if sys.stderr.isatty() and not is_other_rank():
         print(f"run {spec.run_id}: {spec.title}, T={spec.config.num_rounds}", file=sys.stderr, flush=True)
-    if spec.config.tracking.mode != "disabled":
-        import wandb.apis.public  # noqa: F401  a run of W&B imports it: before torch that takes a fifth of the time
+    with quick_imports():
+        if spec.config.tracking.mode != "disabled":
+            import wandb.apis.public  # noqa: F401  a run of W&B imports it: before torch that takes a fifth of the time
 
-    from fl_platform.federation.api import newest_checkpoint, stored_result
-    from fl_platform.federation.launch import is_first_rank, launch, say
+        from fl_platform.federation.api import newest_checkpoint, stored_result
+        from fl_platform.federation.launch import launch, say
+        from fl_platform.federation.trainer import is_first_rank
     from fl_platform.runs.directory import check_writable, json_text
     from fl_platform.runs.status import RunStatus
     from fl_platform.runs.writing import write_atomically
@@ -63,7 +66,7 @@ def is_other_rank() -> bool:
 
 def resume_command(spec: RunSpec) -> str:
     """The command that continues a run, with the arguments that name code of the user's."""
-    from fl_platform.federation.resume import code_arguments
+    from fl_platform.federation.named_code import code_arguments
 
     code = code_arguments(OmegaConf.create(to_dict(spec.config)))
     keys = [f"{key}={shown(value)}" for key, value in code.items()]

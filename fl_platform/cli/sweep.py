@@ -88,11 +88,6 @@ def run_options(parser: argparse.ArgumentParser) -> None:
         help="trials inside the launcher's own process, or K such launchers: no start-up for each",
     )
     parser.add_argument(
-        "--warm",
-        action="store_true",
-        help="trials as copies of one process that has imported torch and Lightning (Linux, without GPUs)",
-    )
-    parser.add_argument(
         "--engine",
         choices=("local", "ray"),
         default="local",
@@ -180,7 +175,6 @@ def run_sweep(args: argparse.Namespace) -> int:
         cap=args.cap,
         retries=args.retries,
         forget_wandb=forget_wandb if args.in_process else None,
-        warm=args.warm,
         engine=args.engine,
         address=args.address,
         cpus_per_trial=args.cpus_per_trial,
@@ -216,9 +210,10 @@ def show_status(args: argparse.Namespace) -> int:
             print(_status_line(directory))
         return 0
     sweep, directory = find_sweep(args.target, args.keys)
-    refuse_problems(sweep)
     with Ledger(directory, read_only=True) as ledger:
         entries = ledger.entries()
+        if not entries:  # one that was launched was checked then
+            refuse_problems(sweep)
         status = _current_status(sweep, ledger)
         running = [
             entry for entry in entries if entry.state is TrialState.STARTED and ledger.is_alive(entry.launcher or "")

@@ -1,24 +1,19 @@
-"""``why``: how a run stands or how it ended, with the last lines it printed as a trial of a sweep."""
+"""``why``: how a run stands or how it ended, with the last lines of its log or of the error that ended it."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from fl_platform.cli.parser import Parser
+from fl_platform.config.regular_files import open_regular
 from fl_platform.errors import UserError, sentence, visible
 from fl_platform.runs import metrics
+from fl_platform.runs.directory import RunDirectory
+from fl_platform.runs.liveness import error_file
 from fl_platform.runs.reader import read_directory
 from fl_platform.runs.record import RunRecord
 from fl_platform.runs.sources import discover
-from fl_platform.runs.status import CrashCause, RunStatus
+from fl_platform.runs.status import RunStatus
 
-REASONS = {
-    CrashCause.ERROR: "an error of the platform",
-    CrashCause.USER_CODE: "code of yours failed (plugin, model or callback)",
-    CrashCause.OUT_OF_MEMORY: "out of memory",
-    CrashCause.DISK_FULL: "no space left on the disk",
-    CrashCause.KILLED: "its process was killed, or the machine went down",
-    CrashCause.LOST: "its process was on another host and has long been silent",
-}
 NEXT_STEPS = {
     RunStatus.CRASHED: "the same `run` with --continue goes on from the newest checkpoint",
     RunStatus.INTERRUPTED: "the same `run` with --continue goes on from the newest checkpoint",
@@ -38,7 +33,8 @@ def main(args: list[str]) -> int:
     record = read_directory(path)
     for line in explanation(record):
         print(sentence(line))
-    for log in logs_of(output, path.name):
+    attempt = RunDirectory(path.parent, path.name).newest_attempt()
+    for log in logs_of(output, path.name) or [file for file in [attempt and error_file(attempt)] if file]:
         print(f"the end of {log}:")
         for line in last_lines(log, max(0, options.lines)):
             print(f"  {visible(line)}")
@@ -55,16 +51,12 @@ def place_of(run: str, output: Path) -> tuple[Path, Path]:
 
 def explanation(record: RunRecord) -> Iterator[str]:
     """What is known of how a run stands, a sentence a line."""
-    status = record.status or RunStatus.CRASHED
-    rounds = record.history.num_rows
-    cause = CrashCause.parse(record.summary.get(metrics.CRASH_CAUSE))
-    reason = f": {REASONS[cause]}" if cause else ""
-    if status is RunStatus.DIVERGED and metrics.DIVERGED_ROUND in record.summary:
-        reason = f" in round {record.summary[metrics.DIVERGED_ROUND]}: a value was not finite"
-    of = record.config.get("num_rounds")
-    yield f"run {record.run_id} {status}{reason}; {rounds}{f' of {of}' if of else ''} rounds on disk"
-    if status in NEXT_STEPS:
-        yield NEXT_STEPS[status]
+    ending, of = record.ending, record.config.get("num_rounds")
+    place = f" in round {record.summary[metrics.DIVERGED_ROUND]}" if metrics.DIVERGED_ROUND in record.summary else ""
+    yield f"run {record.run_id} {ending}{place}; {record.history.num_rows}{f' of {of}' if of else ''} rounds on disk"
+    yield f"{ending}: {ending.explanation}"
+    if ending.status in NEXT_STEPS:
+        yield NEXT_STEPS[ending.status]
     yield from record.warnings
 
 
@@ -76,7 +68,7 @@ def logs_of(output: Path, run_id: str) -> list[Path]:
 
 def last_lines(log: Path, count: int) -> list[str]:
     """The last lines of a log, where a progress bar's returns end lines."""
-    with open(log, "rb") as file:
+    with open_regular(log) as file:
         file.seek(max(0, file.seek(0, 2) - LOG_BYTES))
         lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
     kept = [line for line in lines if line.strip()]

@@ -1,6 +1,7 @@
 """From ``key=value`` arguments, files and presets to a checked Config: what is not known is refused."""
 
 import copy
+import inspect
 import io
 import re
 import shlex
@@ -14,9 +15,11 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fl_platform.config.merge import merge
 from fl_platform.config.migrate import MOVED
 from fl_platform.config.options import check
 from fl_platform.config.presets import preset_values
+from fl_platform.config.regular_files import refuse_pipe
 from fl_platform.config.schema import OPEN_GROUPS, Config, flatten, known_keys, shown
 from fl_platform.config.targets import plain_target
 from fl_platform.config.yaml_limits import LONGEST_YAML, check_size
@@ -83,6 +86,10 @@ def _value(text: str) -> Any:
     return OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]  # type: ignore[index, call-overload]
 
 
+_LIMIT = "max_yaml_expanded_nodes"  # OmegaConf's own, from 2.4 on; ``check_size`` has the documented one
+_WITHOUT_LIMIT: dict[str, Any] = {_LIMIT: None} if _LIMIT in inspect.signature(OmegaConf.load).parameters else {}
+
+
 def parse_file(path: Path) -> DictConfig:
     """A YAML file of the same keys."""
     return parse_mapping(read_yaml(path, f"--config {path}"), f"--config {path}")
@@ -91,11 +98,12 @@ def parse_file(path: Path) -> DictConfig:
 def read_yaml(path: Path, source: str) -> dict[Any, Any]:
     """The mapping a YAML file holds; ``source`` names it in messages."""
     try:
+        refuse_pipe(path)
         with open(path, encoding="utf-8") as file:
             text = file.read(LONGEST_YAML + 1)
         check_size(text)
         # unlike PyYAML alone, this reads 1e-3 and refuses a key given twice
-        loaded = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
+        loaded = OmegaConf.to_container(OmegaConf.load(io.StringIO(text), **_WITHOUT_LIMIT))
     except FileNotFoundError:
         raise UserError(f"{source}: no such file") from None
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException, RecursionError) as error:
@@ -185,12 +193,7 @@ def from_given(given: DictConfig) -> Config:
     if scenario:
         sources.insert(0, _scenario(scenario))
     sources.insert(0, _preset(selected("preset", "paper") or ""))
-    merged = copy.deepcopy(_defaults())  # a fifth of the time that making it takes
-    for source in sources:
-        for name, value in flatten(OmegaConf.to_container(source)):  # type: ignore[arg-type]
-            merge_one(merged, name, value)
-    config = OmegaConf.to_object(merged)
-    assert isinstance(config, Config)
+    config = merge(sources)
     if config.local_epochs is not None and not any("local_steps" in source for source in sources):
         config.local_steps = None  # the default gives way
     if config.evaluation.targets is not None:
@@ -208,11 +211,6 @@ def _scenario(name: str) -> DictConfig:
 @cache
 def _preset(name: str) -> DictConfig:
     return parse_mapping(preset_values(name, known_keys().items()), "preset")
-
-
-@cache
-def _defaults() -> DictConfig:
-    return OmegaConf.structured(Config)  # type: ignore[no-any-return]
 
 
 def point_values(point: str) -> DictConfig:
@@ -257,15 +255,6 @@ def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfi
 def _chosen_entries(path: Path, size: int, changed: int) -> Any:
     """What a chosen-values file of this size and time holds; a sweep reads the same file for every trial."""
     return read_yaml(path, f"chosen={path}").get("chosen")
-
-
-def merge_one(merged: DictConfig, name: str, value: Any) -> None:
-    try:
-        OmegaConf.update(merged, name, value, force_add=name.startswith(OPEN_GROUPS))
-    except (OmegaConfBaseException, ValueError, TypeError, OverflowError):
-        field = known_keys().get(name)
-        expected = str(getattr(field.type, "__name__", field.type)) if field else "a group of keys"
-        raise UserError(f"{name}={shown(value)} has the wrong type; expected {expected}") from None
 
 
 def check_combinations(config: Config) -> None:

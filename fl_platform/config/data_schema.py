@@ -11,7 +11,7 @@ class DataConfig:
     name: str = option("digits", "data set; see `list datasets`")
     root: str | None = option(None, "where data sets lie; null: $FL_DATA_ROOT, then the user cache", identity=False)
     partition: str | None = option(
-        None, "how training data is dealt to workers; null: the data set's own; see `list partitions`"
+        None, "how training data is divided among workers; null: the data set's own; see `list partitions`"
     )
     dirichlet_omega: float = option(
         0.1,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_platform.config.regular_files import check_regular, read_regular
 from fl_platform.errors import UserError, cannot_write
 
 Indices = NDArray[np.int64]
@@ -82,8 +83,7 @@ def read_split(path: str) -> Split:
     file = Path(path).expanduser()
     check_suffix(file, source)
     try:
-        if file.stat().st_size > LARGEST:
-            raise UserError(f"{source}: it has more than {LARGEST} bytes")
+        check_regular(file, LARGEST)
         split = _from_json(file) if file.suffix == ".json" else _from_parquet(file)
     except FileNotFoundError:
         raise UserError(f"{source}: no such file") from None
@@ -118,7 +118,7 @@ def _about(split: Split) -> dict[str, str]:
 
 
 def _from_json(file: Path) -> Split:
-    found = json.loads(file.read_text(encoding="utf-8"))
+    found = json.loads(read_regular(file, LARGEST))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"it does not say 'format': '{FORMAT}'")
     workers = [np.asarray(samples) for samples in found["workers"]]

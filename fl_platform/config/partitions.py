@@ -29,6 +29,11 @@ def with_partition(config: Config, dataset: Description) -> Config:
             f"data.partition={name} with data.partition_file={data.partition_file or 'null'}: "
             "data.partition=file and a file go together"
         )
+    if data.partition_sha256 is not None and name != "file":
+        raise UserError(
+            f"data.partition_sha256={data.partition_sha256} with data.partition={name}: it is the content of a "
+            "data.partition_file, and there is none"
+        )
     data = dataclasses.replace(data, partition=name, partition_options=own_values(rule, name, data.partition_options))
     num_workers = config.num_workers
     if name == "file":
@@ -90,11 +95,13 @@ def partition_text(value: Callable[[str], Any]) -> str:
     name = str(value("partition"))
     own = value("partition_options")
     given = [value(key) for key in parameters(name)] + (list(own.values()) if isinstance(own, dict) else [])
-    return " ".join([name, *(_shown(one) for one in given if one is not None and one == one)])
+    return " ".join([name, *(_shown(one) for one in given if one is not None and one == one and one != {})])
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, dict):
+        return " ".join(f"{key}={_shown(one)}" for key, one in value.items())
     text = str(value)
     return text[:8] if len(text) == 64 else text  # a digest

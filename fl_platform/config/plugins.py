@@ -8,6 +8,15 @@ from types import ModuleType
 
 from fl_platform.errors import UserError
 
+_OF_THE_PLATFORM = ("fl_platform", "lightning", "pytorch_lightning", "torch", "torchvision")
+"""Packages whose modules a key may name, as in model.name=torch.nn.Linear, and that are not the user's all the same."""
+_packages: set[str] = set()
+
+
+def users_packages() -> set[str]:
+    """The top-level names of what was imported because a key names it: a file of the user's or an installed package."""
+    return _packages.difference(_OF_THE_PLATFORM)
+
 
 def import_plugins(plugins: list[str]) -> None:
     """Import each module, looking in the working directory too; UserError for one that cannot be imported."""
@@ -24,11 +33,13 @@ def import_module(name: str, source: str) -> ModuleType:
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except UserError as error:  # such as a name that is registered already
         raise UserError(f"{source} cannot be imported: {error}") from None
     except (Exception, SystemExit) as error:
         raise UserError(f"{source} cannot be imported: {_reason(error)}") from error
+    _packages.add(name.partition(".")[0])
+    return module
 
 
 def _reason(error: BaseException) -> str:

@@ -99,6 +99,7 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
         resolved = dataclasses.replace(resolved, output=dataclasses.replace(config.output, dir=str(directory.parent)))
     check_cohort(resolved)
     resolved.algorithm.update(kind.open_values(resolved))
+    check_stored(resolved.algorithm)
     check_needs(kind, resolved)
     kind.check(resolved)
     check_model_name(str(resolved.model.name))
@@ -118,6 +119,18 @@ def filled_in(compression: CompressionConfig) -> CompressionConfig:
     return dataclasses.replace(compression, error_feedback=compression.name == "topk")
 
 
+def check_stored(values: Mapping[str, Any]) -> None:
+    """Raise UserError for a field of an algorithm that no file of configuration can hold, such as an array."""
+    for key, value in flatten(dict(values)):
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"algorithm.{key} of {values['name']} is a {type(value).__name__}; a field of a method must be a "
+                "number, a text, true, false, null or a list of these; what the server keeps is declared by state(...)"
+            ) from None
+
+
 def check_needs(kind: Description, config: Config) -> None:
     """Raise UserError for a value with which the algorithm does not work."""
     values = dict(flatten(to_dict(config)))
@@ -131,7 +144,7 @@ def check_needs(kind: Description, config: Config) -> None:
 
 
 def check_sampling(config: Config) -> None:
-    """Raise UserError where a cohort can be larger than what an algorithm has room for."""
+    """Raise UserError where a cohort can be larger than the memory of the algorithm."""
     slots = config.algorithm.get("memory_size")
     if config.cohort_sampling == "poisson" and slots and slots < config.num_workers:
         raise UserError(

@@ -98,9 +98,10 @@ class Config:
     cohort_size: int = option(10, "S: workers sampled a round", at_least=1)
     cohort_sampling: str = option(
         "fixed",
-        "S workers without replacement, or every worker with probability S/N (cohorts of different sizes)",
-        choices=("fixed", "poisson"),
-        when=("cohort_sampling", "poisson"),  # so that run ids without it stay as they are
+        "S workers without replacement; every worker with probability S/N (cohorts of different sizes); or each worker "
+        "once in ceil(N/S) rounds, in an order drawn anew",
+        choices=("fixed", "poisson", "epochs"),
+        when=("cohort_sampling", "poisson", "epochs"),  # so that run ids without it stay as they are
     )
     num_rounds: int | None = option(None, "T; null: the paper's for the data set", at_least=1)
     local_steps: int | None = option(

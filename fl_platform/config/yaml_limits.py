@@ -5,7 +5,9 @@ import yaml
 from fl_platform.errors import UserError
 
 LONGEST_YAML = 1_000_000
-"""Characters of a YAML text, and values in it once its aliases are written out."""
+"""Characters of a YAML text."""
+MOST_VALUES = 200_000
+"""Values in a YAML text once its aliases are written out; with each collection counted as one more."""
 _DEEPEST_YAML = 100
 _HARMLESS = 10_000  # characters that cannot nest deeper than the parsers written in C can bear
 
@@ -30,8 +32,8 @@ def check_size(text: str) -> None:
             sizes[event.anchor] = 1
             counts[-1] += 1
         elif isinstance(event, yaml.AliasEvent):
-            counts[-1] += LONGEST_YAML if event.anchor in anchors else sizes.get(event.anchor, 1)
+            counts[-1] += MOST_VALUES if event.anchor in anchors else sizes.get(event.anchor, 1)
         if len(counts) > _DEEPEST_YAML:
             raise UserError(f"it nests deeper than {_DEEPEST_YAML} levels")
-    if counts[0] > LONGEST_YAML:
-        raise UserError(f"its aliases stand for more than {LONGEST_YAML} values; write out what is meant")
+    if counts[0] > MOST_VALUES:
+        raise UserError(f"it has more than {MOST_VALUES} values, with its aliases written out")

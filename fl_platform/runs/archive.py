@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fl_platform.config.regular_files import check_regular
 from fl_platform.errors import UserError
 from fl_platform.runs import formats, metrics
 from fl_platform.runs.record import RunRecord, from_values, to_values
@@ -85,6 +86,7 @@ def _column(record: RunRecord, name: str) -> list[object] | None:
 def read(path: Path) -> list[RunRecord]:
     """The runs of an archive; UserError for one that is damaged, as a whole, and for one of a newer format."""
     try:
+        check_regular(path)
         about = pq.read_schema(path).metadata or {}
         formats.check_format(f"the archive {path}", int(about.get(_FORMAT.encode(), 1)), formats.ARCHIVE)
         table = pq.read_table(path, page_checksum_verification=True)

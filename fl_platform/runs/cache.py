@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from fl_platform.config.regular_files import open_regular
 from fl_platform.runs.record import RunRecord, from_values, to_values
 
 NAME = ".cache"
@@ -29,7 +30,8 @@ def key_of(path: Path, stamps: object) -> str:
 def load(place: Path, key: str) -> RunRecord | None:
     """The record kept under ``key``; None where there is none, or a damaged one."""
     try:
-        content = memoryview(place.read_bytes())
+        with open_regular(place) as file:
+            content = memoryview(file.read())
         if zlib.crc32(content[:-_CRC]).to_bytes(_CRC) != content[-_CRC:]:
             return None
         table = pa.ipc.open_file(pa.py_buffer(content[:-_CRC])).read_all()

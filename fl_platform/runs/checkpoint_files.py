@@ -8,6 +8,8 @@ import re
 import sys
 from pathlib import Path
 
+from fl_platform.config.regular_files import open_regular
+
 _NAME = re.compile(r"round-(\d+)-([0-9a-f]{16})\.ckpt")
 _BEST = re.compile(r"best-(\d+)-([0-9a-f]{16})\.ckpt")
 
@@ -35,7 +37,7 @@ def round_of(path: Path) -> int:
 
 def digest(path: Path) -> str:
     """The first 16 hexadecimal digits of a file's SHA-256."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from fl_platform.config.regular_files import read_regular
 from fl_platform.errors import UserError, cannot_write
 from fl_platform.runs import formats, liveness, metrics
 from fl_platform.runs.checkpoint_files import newest_valid
@@ -204,7 +205,7 @@ def rounds_file(attempt: Path) -> Path:
 def read_json(path: Path) -> dict[str, Any]:
     """The mapping in a file; empty where the file is absent, damaged or something else."""
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
+        loaded = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return loaded if isinstance(loaded, dict) else {}

@@ -71,6 +71,7 @@ def to_frames(records: list[RunRecord]) -> Runs:
         row: dict[str, Any] = {
             "run_id": _leaf(record.run_id),
             "status": record.status.value if record.status else "",
+            "ending": record.ending.value,
             "name": _leaf(record.name),
             "group": _leaf(record.group),
         }
@@ -89,7 +90,7 @@ def to_frames(records: list[RunRecord]) -> Runs:
     tables = [record.history.add_column(0, "run_id", pa.repeat(_leaf(record.run_id), record.history.num_rows)) for record in records]
     empty = pd.DataFrame({"run_id": pd.Series(dtype=str), metrics.ROUND: pd.Series(dtype=np.int64)})
     rounds = concatenate(tables).to_pandas() if tables else empty
-    runs = _frame(rows) if rows else pd.DataFrame({"run_id": pd.Series(dtype=str), "status": pd.Series(dtype=str)})
+    runs = _frame(rows) if rows else pd.DataFrame({name: pd.Series(dtype=str) for name in ("run_id", "status", "ending")})
     return Runs(runs, rounds, tuple(text for record in records for text in record.warnings))
 
 
@@ -115,7 +116,10 @@ def config_column(runs: Runs, key: str, where: str) -> str:
     key = MOVED.get(key, key)
     if f"config.{key}" not in runs.runs.columns:
         known = runs.config_keys()
-        hint = did_you_mean(key, known) or f"; known: {', '.join(known)}"
+        ends = [name for name in known if name.endswith(f".{key}")]
+        hint = f"; did you mean {' or '.join(ends)}?" if ends else did_you_mean(key, known)
+        differ = [name for name in known if not name.startswith("run.") and runs.runs[f"config.{name}"].nunique() > 1]
+        hint = hint or (f"; the runs differ in {', '.join(differ)}" if differ else "")
         raise UserError(f"{where} {key}: no run has this configuration key{hint}")
     return f"config.{key}"
 

@@ -7,13 +7,17 @@ import os
 import re
 import socket
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeError, UserError
-from fl_platform.runs.status import CrashCause, RunStatus
+from fl_platform.config.regular_files import read_regular
+from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeError, UserError, sentence
+from fl_platform.runs.status import Ending, RunStatus
 
 FILE = "process.json"
+ERROR_FILE = "error.txt"
+"""Beside it: the traceback of what ended a crashed attempt."""
 _QUIET_LOG_SECONDS = 900.0  # a log without an exit record that was written this recently may still be running
 _PROCESS = re.compile(r":(\d+) \[")  # thread and process of a line: "INFO    MainThread:4711 [wandb_setup.py"
 
@@ -29,17 +33,22 @@ def at_work(attempt: Path) -> Iterator[None]:
     try:
         if not _take(handle):
             raise held_error(attempt)
-        earlier = recorded_end(attempt)
+        earlier = holder(attempt)
         _write(handle, None)
         try:
             yield
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk; without the note the run counts as crashed as well
                 if isinstance(error, UserError) and not isinstance(error, DiskFull):
-                    _write(handle, earlier)
+                    _write(handle, RunStatus.parse(earlier.get("status")), Ending.parse(earlier.get("ending")))
                 else:
-                    _write(handle, RunStatus.CRASHED, cause_of(error))
+                    ending = ending_of(error)
+                    _write(handle, ending.status, ending)
+                    (attempt / ERROR_FILE).unlink(missing_ok=True)
+                    if ending.status is RunStatus.CRASHED:
+                        write_error(attempt, error)
             raise
+        (attempt / ERROR_FILE).unlink(missing_ok=True)
     finally:
         os.close(handle)
 
@@ -96,25 +105,42 @@ def _take(handle: int) -> bool:
     return False
 
 
-def cause_of(error: BaseException) -> CrashCause:
-    """Why a run that ended by this exception has crashed."""
+def ending_of(error: BaseException) -> Ending:
+    """How a run ended that this exception ended; the second Ctrl-C and an abandoned round interrupt it."""
     if isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno in NO_SPACE_LEFT):
-        return CrashCause.DISK_FULL
+        return Ending.DISK_FULL
     if isinstance(error, MemoryError | OutOfMemory):
-        return CrashCause.OUT_OF_MEMORY
-    return CrashCause.USER_CODE if isinstance(error, UserCodeError) else CrashCause.ERROR
+        return Ending.OUT_OF_MEMORY
+    if isinstance(error, KeyboardInterrupt):
+        return Ending.INTERRUPTED
+    return Ending.USER_CODE if isinstance(error, UserCodeError) else Ending.CRASHED
 
 
-def crash_cause(attempt: Path) -> CrashCause:
-    """Why the process of a crashed attempt ended: as it recorded, else killed, or lost on another host."""
-    recorded = CrashCause.parse(holder(attempt).get("cause"))
-    return recorded or (CrashCause.LOST if is_alive(attempt) is None else CrashCause.KILLED)
+def crash_ending(attempt: Path) -> Ending:
+    """How the process of a crashed attempt ended: as it recorded, else killed, or lost on another host."""
+    noted = holder(attempt)
+    if "status" in noted:
+        return Ending.of(RunStatus.CRASHED, noted.get("ending"))
+    return Ending.LOST if is_alive(attempt) is None else Ending.KILLED
 
 
-def _write(handle: int, end: RunStatus | None, cause: CrashCause | None = None) -> None:
+def error_file(attempt: Path) -> Path | None:
+    """The traceback of what ended an attempt; None unless it says that it crashed."""
+    is_crash = recorded_end(attempt) is RunStatus.CRASHED and (attempt / ERROR_FILE).is_file()
+    return attempt / ERROR_FILE if is_crash else None
+
+
+def write_error(attempt: Path, error: BaseException) -> None:
+    """Keep the traceback of what ended an attempt: of the user's code alone where that failed."""
+    trace = error.trace if isinstance(error, UserCodeError) else "".join(traceback.format_exception(error))
+    text = f"{trace.rstrip()}\n{sentence(error)}\n" if isinstance(error, UserCodeError) else trace
+    (attempt / ERROR_FILE).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def _write(handle: int, end: RunStatus | None, ending: Ending | None = None) -> None:
     values = {"host": socket.gethostname(), "pid": os.getpid(), **({"status": end.value} if end else {})}
-    if cause is not None:
-        values["cause"] = cause.value
+    if ending is not None:
+        values["ending"] = ending.value
     content = json.dumps(values).encode()
     os.pwrite(handle, content, 0)
     os.ftruncate(handle, len(content))
@@ -142,7 +168,7 @@ def is_alive(attempt: Path) -> bool | None:
 def is_held(path: Path) -> bool | None:
     """Whether a process holds the lock on a file; None without the file, or on a file system without locks."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -159,7 +185,7 @@ def is_held(path: Path) -> bool | None:
 def holder(attempt: Path) -> dict[str, object]:
     """What an attempt's file says of its process (host, pid, status); empty where there is no such file."""
     try:
-        named = json.loads((attempt / FILE).read_text(encoding="utf-8"))
+        named = json.loads(read_regular(attempt / FILE))
     except (OSError, ValueError, RecursionError):
         return {}
     return named if isinstance(named, dict) else {}

@@ -63,7 +63,7 @@ MEDIA_WORKERS = "media/workers"
 MEDIA_PARTICIPATION = "media/participation"  # histogram of the rounds in which workers took part
 
 STATUS = "status"  # see RunStatus
-CRASH_CAUSE = "crash_cause"  # of a crashed run; see CrashCause
+ENDING = "ending"  # see Ending
 DIVERGED_ROUND = "diverged_round"
 FINGERPRINT = "fingerprint"
 ROUNDS = "rounds"

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from fl_platform.config.regular_files import read_regular
 from fl_platform.config.schema import flatten
 from fl_platform.config.migrate import upgraded
 from fl_platform.config.yaml_limits import check_size
@@ -16,7 +17,7 @@ from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.formats import FormatError
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
 from fl_platform.runs.rows import RowReader
-from fl_platform.runs.status import RunStatus
+from fl_platform.runs.status import Ending, RunStatus
 
 _QUIET_SECONDS = 60.0  # without a new round for so long, or ten times the last round, a run may have died
 _FastSafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where PyYAML was built with it
@@ -94,7 +95,7 @@ class RunReader:
             exit_code=exit_code,
             status=status,
             config=self._config if provenance is None else {**self._config, PROVENANCE: provenance},
-            summary={**self._rows.latest, **self._result, **self._crash_cause(status)},
+            summary={**self._rows.latest, **self._result, **self._ending(status)},
             history=one_row_per_round(self._rows.table()),
             warnings=tuple(self._warnings()),
         )
@@ -108,10 +109,12 @@ class RunReader:
         )
         return self._record
 
-    def _crash_cause(self, status: RunStatus) -> dict[str, Any]:
-        """The summary key of a crashed run that says why, where its newest attempt tells."""
+    def _ending(self, status: RunStatus) -> dict[str, Any]:
+        """The summary key that says how a run ended; none while it runs."""
+        if status is RunStatus.RUNNING:
+            return {}
         attempt = self._files.newest_attempt() if status is RunStatus.CRASHED else None
-        return {metrics.CRASH_CAUSE: liveness.crash_cause(attempt).value} if attempt else {}
+        return {metrics.ENDING: (liveness.crash_ending(attempt) if attempt else Ending.of(status)).value}
 
     def _warnings(self) -> Iterator[str]:
         if not self._config:
@@ -132,7 +135,7 @@ class RunReader:
         if not self._changed(path):
             return False
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_regular(path)
             check_size(text)
             loaded = yaml.load(text, Loader=_FastSafeLoader)
             flatten(loaded if isinstance(loaded, dict) else {})  # what is nested too deep for readers fails here

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from fl_platform.config.migrate import upgraded
 from fl_platform.config.schema import flatten, known_keys
 from fl_platform.runs import metrics
-from fl_platform.runs.status import RunStatus
+from fl_platform.runs.status import Ending, RunStatus
 
 PROVENANCE = "run"
 """Key of a record's configuration that holds what no option sets: run id, group, commit and package versions."""
@@ -41,6 +41,11 @@ class RunRecord:
     summary: dict[str, Any] = field(default_factory=dict)
     history: pa.Table = field(default_factory=lambda: pa.table({}))
     warnings: tuple[str, ...] = ()
+
+    @property
+    def ending(self) -> Ending:
+        """How the run ended, in the word that every view shows."""
+        return Ending.of(self.status, self.summary.get(metrics.ENDING))
 
 
 _KINDS: dict[str, Any] = {

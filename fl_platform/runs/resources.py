@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fl_platform.config.regular_files import open_regular
+
 FILE = "resources.jsonl"
 CPU, MEMORY, GPU, GPU_MEMORY = "cpu_percent", "memory_bytes", "gpu_percent", "gpu_memory_bytes"
 """Names of the figures; 100 % of a processor is one core at work."""
@@ -53,7 +55,7 @@ def read(path: Path) -> dict[str, list[float]]:
     Damaged rows are left out, and of a large file only the end is read.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             start = max(0, file.seek(0, 2) - _MOST_BYTES)
             file.seek(start)
             lines = file.read().decode(errors="replace").splitlines()[bool(start) :]

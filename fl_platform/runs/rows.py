@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from fl_platform.config.regular_files import open_regular
 from fl_platform.runs import metrics
 from fl_platform.runs.record import to_column
 
@@ -46,7 +47,7 @@ class RowReader:
         if path is None:
             return is_other
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 file.seek(self._offset - len(self._newest))
                 is_anew = file.read(len(self._newest)) != self._newest
                 if is_anew:

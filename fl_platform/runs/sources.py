@@ -8,7 +8,7 @@ from pathlib import Path
 from fl_platform.errors import UserError
 from fl_platform.runs import archive, wandb_logs
 from fl_platform.runs.directory import ATTEMPTS, RunDirectory
-from fl_platform.runs.reader import read_directory
+from fl_platform.runs.parallel import read_directories
 from fl_platform.runs.record import RunRecord, merge, own_id, readable
 
 LEDGER = "ledger.sqlite"
@@ -110,10 +110,9 @@ def read(sources: "Iterable[str | os.PathLike[str]]", cache_dir: Path | None = N
     directories, logs = found.directories(), found.logs_by_id()
     known = {own_id(record) for record in imported}
     directories = {run_id: path for run_id, path in directories.items() if run_id not in known or has_config(path)}
-    records = [
-        read_directory(path, logs[run_id][-1] if run_id in logs else None, cache_dir)
-        for run_id, path in directories.items()
-    ]
+    records = read_directories(
+        {path: logs[run_id][-1] if run_id in logs else None for run_id, path in directories.items()}, cache_dir
+    )
     imported += [
         wandb_logs.read_with_status(path, cache_dir)
         for wandb_id, paths in logs.items()

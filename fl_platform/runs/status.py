@@ -36,21 +36,58 @@ class RunStatus(StrEnum):
         return next((status for status in cls if status == value), None)
 
 
-class CrashCause(StrEnum):
-    """Why a run has crashed; the values are those of `process.json` and of summaries, under ``crash_cause``."""
+class Ending(StrEnum):
+    """How a run ended, or that it has not: the one set of words that commands, dashboard, tables and W&B show.
 
-    ERROR = "error"
-    USER_CODE = "user_code"  # a plugin, model or callback of the user's
-    OUT_OF_MEMORY = "out_of_memory"
-    DISK_FULL = "disk_full"
+    The first five are those of ``RunStatus``; the others are ways to crash. Files have them under ``ending``.
+    """
+
+    RUNNING = RunStatus.RUNNING.value
+    FINISHED = RunStatus.FINISHED.value
+    DIVERGED = RunStatus.DIVERGED.value
+    INTERRUPTED = RunStatus.INTERRUPTED.value
+    CRASHED = RunStatus.CRASHED.value  # by an error of the platform, or for a reason that is not known
+    USER_CODE = "user code failed"  # a plugin, model, data set or callback of the user's
+    OUT_OF_MEMORY = "out of memory"
+    DISK_FULL = "disk full"
     KILLED = "killed"  # its process ended without a word
-    LOST = "lost"  # on another host, and silent for long
+    LOST = "lost node"  # on another host, and silent for long
+
+    @property
+    def status(self) -> RunStatus:
+        """The status of a run that ended like this."""
+        return RunStatus.parse(self.value) or RunStatus.CRASHED
+
+    @property
+    def explanation(self) -> str:
+        """What the word means, as the rest of a sentence."""
+        return _EXPLANATIONS[self]
 
     @classmethod
-    def parse(cls, value: object) -> "CrashCause | None":
-        """The cause that a file names, or None where it names none."""
-        return next((cause for cause in cls if cause == value), None)
+    def parse(cls, value: object) -> "Ending | None":
+        """The ending that a file names, or None where it names none."""
+        return next((ending for ending in cls if ending == value), None)
+
+    @classmethod
+    def of(cls, status: RunStatus | None, noted: object = None) -> "Ending":
+        """The ending of a run with this status, of which a file says ``noted``; only a crash has several."""
+        found = cls.parse(noted)
+        if found is not None and found.status is (status or RunStatus.CRASHED):
+            return found
+        return cls((status or RunStatus.CRASHED).value)
 
 
+_EXPLANATIONS = {
+    Ending.RUNNING: "a process is at work on it",
+    Ending.FINISHED: "all rounds are done",
+    Ending.DIVERGED: "a value was not finite",
+    Ending.INTERRUPTED: "it was stopped, and what was saved stays",
+    Ending.CRASHED: "an error of the platform ended it, or nobody knows what",
+    Ending.USER_CODE: "a plugin, model, data set or callback of yours raised or returned what it may not",
+    Ending.OUT_OF_MEMORY: "the memory did not suffice; a smaller batch_size or cohort_chunk needs less",
+    Ending.DISK_FULL: "no space was left where it writes",
+    Ending.KILLED: "its process was killed, or the machine went down",
+    Ending.LOST: "its process was on another host and has long been silent",
+}
 ENDED = (RunStatus.FINISHED, RunStatus.DIVERGED)
 _EXIT_CODES = {RunStatus.FINISHED: 0, RunStatus.CRASHED: 1, RunStatus.DIVERGED: 3, RunStatus.INTERRUPTED: 130}

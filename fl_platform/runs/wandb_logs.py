@@ -16,6 +16,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from fl_platform.config.regular_files import open_regular
 from fl_platform.config.migrate import upgraded
 from fl_platform.errors import UserError
 from fl_platform.runs import cache, liveness, metrics
@@ -128,7 +129,8 @@ def read(path: Path) -> RunRecord:
     Raises UserError for a file that cannot be read or is no log.
     """
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.read()
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if data[: len(_MAGIC)] != _MAGIC[: len(data)]:  # a log may end after its first byte

@@ -20,7 +20,7 @@ from fl_platform.runs.writing import write_atomically
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
 from fl_platform.sweeps.states import TrialState
-from fl_platform.sweeps.trials import Trial, plan
+from fl_platform.sweeps.trials import Trial, make_trial
 
 Place = tuple[str | None, str]
 _MISSED = (TrialState.FAILED, TrialState.DIVERGED, TrialState.STOPPED)
@@ -53,7 +53,9 @@ def choose(
 
     ``reuse`` maps scenarios that were not tuned to those whose choice they take.
     """
-    trials = [(entry, plan(sweep, directory, entry.number, entry.params)) for entry in ledger.entries() if entry.run_id]
+    trials = [
+        (entry, make_trial(sweep, directory, entry.number, entry.params)) for entry in ledger.entries() if entry.run_id
+    ]
     finished = [(entry, trial) for entry, trial in trials if entry.state is TrialState.FINISHED]
     if not finished:
         raise UserError(f"{directory} has no finished trial to choose from; `sweep run` or `sweep status` says why")
@@ -152,7 +154,7 @@ def provenance(sweep: Sweep, finished: list[tuple[Entry, Trial]], by: str, split
     configs = [trial.spec.config for _, trial in finished]
     return {
         "sweep": sweep.identifier,
-        "overrides": list(sweep.overrides),
+        "overrides": sweep.deciding_overrides,
         "by": by,
         "goal": "minimize" if sign > 0 else "maximize",
         "split": split,

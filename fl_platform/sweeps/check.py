@@ -10,11 +10,11 @@ from fl_platform.config.compose import NO_SCENARIO, check_key, compose, read_yam
 from fl_platform.config.resolve import resolve
 from fl_platform.errors import UserError, did_you_mean
 from fl_platform.runs import metrics
+from fl_platform.sweeps import engine
 from fl_platform.sweeps.commands import run_arguments
 from fl_platform.sweeps.definition import METHODS, Sweep, read_sweep
-from fl_platform.sweeps.engine import HyperParameter, SchemaError, validator
 from fl_platform.sweeps.proposals import count_values, engine_config, grid, grid_size, limit, propose, values_of
-from fl_platform.sweeps.trials import plan
+from fl_platform.sweeps.trials import make_trial
 
 FULL_GRID = 400
 """Grids of up to so many points are resolved point by point, larger ones until every value has occurred."""
@@ -35,7 +35,6 @@ _TOP_LEVEL = (
     "project",
     "entity",
 )
-_IN_GRIDS = (HyperParameter.CONSTANT, HyperParameter.CATEGORICAL, HyperParameter.INT_UNIFORM, HyperParameter.Q_UNIFORM)
 _METRICS = [value for name, value in vars(metrics).items() if name.isupper()]
 
 
@@ -109,7 +108,9 @@ def schema_problems(sweep: Sweep) -> Iterator[str]:
     parameters = sweep.parameters.items()
     found = [problem for key, spec in parameters for problem in parameter_problems(key, spec, sweep.method)]
     yield from found or size_problems(sweep)
-    for error in validator.iter_errors({"method": "grid", "parameters": {"seed": {"value": 0}}, **of_metric(sweep)}):
+    for error in engine.validator.iter_errors(
+        {"method": "grid", "parameters": {"seed": {"value": 0}}, **of_metric(sweep)}
+    ):
         while error.validator == "oneOf":  # its own message has no reason; the errors inside do
             error = error.context[0]
         place = ".".join(map(str, error.absolute_path))
@@ -149,11 +150,13 @@ def parameter_problems(key: str, spec: Any, method: str) -> Iterator[str]:
         yield f"parameters.{key}={spec} is not understood; expected {forms}"
         return
     try:
-        parameter = HyperParameter(key, spec)
-    except (SchemaError, ValueError, TypeError):
+        parameter = engine.HyperParameter(key, spec)
+    except (engine.jsonschema.ValidationError, ValueError, TypeError):
         yield f"parameters.{key}={spec} is not understood; {empty_range(key, spec) or f'expected {forms}'}"
         return
-    if method == "grid" and parameter.type not in _IN_GRIDS:
+    kinds = engine.HyperParameter
+    listed = (kinds.CONSTANT, kinds.CATEGORICAL, kinds.INT_UNIFORM, kinds.Q_UNIFORM)
+    if method == "grid" and parameter.type not in listed:
         yield f"parameters.{key}={spec} cannot be listed; a grid needs values: [...], whole min: and max:, or q_uniform"
     seen: set[str] = set()
     for value in spec.get("values", []):
@@ -223,7 +226,7 @@ def resolve_points(sweep: Sweep, points: list[dict[str, Any]]) -> tuple[set[str]
     problems: dict[str, None] = {}
     for number, params in enumerate(points):
         try:
-            run_ids.add(plan(sweep, sweep.directory, number, params).spec.run_id)
+            run_ids.add(make_trial(sweep, sweep.directory, number, params).spec.run_id)
         except UserError as error:
             problems[f"{sweep.source}: {error}"] = None
     return run_ids, list(problems)

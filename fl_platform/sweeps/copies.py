@@ -1,4 +1,4 @@
-"""Trials as copies of one process that has imported torch and Lightning already: ``sweep run --warm``.
+"""Trials as copies of one process that has imported torch and Lightning already.
 
 Each trial is still a process of its own: its end, of whatever kind, touches no other. Commands that are not this
 interpreter's ``fl_platform run``, and trials with another number of threads than the first, start afresh.
@@ -30,6 +30,10 @@ def copied_arguments(command: list[str]) -> list[str] | None:
     return command[start + 3 :] if is_run else None
 
 
+class ServerGone(Exception):
+    """The server has ended, and its trials with it."""
+
+
 class CopyPool:
     """Starts trials from a server process, and those that it cannot start in processes of their own."""
 
@@ -55,24 +59,39 @@ class CopyPool:
         if not self._server.is_safe:
             return self._fresh.start(trial, variables)
         log = begin_log(trial.log, trial.command)
-        pid = self._server.start(trial.number, arguments, environment_of(variables), log)
         self._copies.add(trial.number)
-        return pid
+        try:
+            return self._server.start(trial.number, arguments, environment_of(variables), log)
+        except ServerGone:  # ``ended`` says so
+            return 0
 
     def ended(self) -> dict[int, int]:
-        copies = self._server.ended() if self._server is not None else {}
+        copies = self._ended_copies()
         self._copies -= copies.keys()
         return {**copies, **self._fresh.ended()}
 
+    def _ended_copies(self) -> dict[int, int]:
+        """Exit codes of copies; where the server was killed its trials were, too, and the next one starts another."""
+        if self._server is None:
+            return {}
+        try:
+            return self._server.ended()
+        except ServerGone:
+            ended = {**dict.fromkeys(self._copies, -int(signal.SIGKILL)), **self._server.unreported()}
+            self._server.close()
+            self._server = None
+            return ended
+
     def stop(self, number: int) -> None:
-        if number in self._copies and self._server is not None:
-            self._server.signal(number, signal.SIGTERM)
-        else:
+        if number not in self._copies:
             self._fresh.stop(number)
+        elif self._server is not None:
+            with contextlib.suppress(ServerGone):
+                self._server.signal(number, signal.SIGTERM)
 
     def kill(self) -> None:
         if self._server is not None and self._copies:
-            with contextlib.suppress(UserError):  # where the server is gone, so are its trials
+            with contextlib.suppress(ServerGone):  # where it is gone, so are its trials
                 for number in self._copies:
                     self._server.signal(number, signal.SIGKILL)
                 self._server.wait_for(self._copies)
@@ -90,7 +109,7 @@ class Server:
 
     def __init__(self, environment: dict[str, str], log: Path, lock: int) -> None:
         """Start it and wait until it has imported everything."""
-        self._log, self._codes, self._pids, self._received = log, dict[int, int](), dict[int, int](), b""
+        self._codes, self._pids, self._received = dict[int, int](), dict[int, int](), b""
         self._socket, other = socket.socketpair()
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as output, other:
@@ -104,8 +123,12 @@ class Server:
                 pass_fds=(lock, other.fileno()),
             )
         self._threads: int | None = None
-        while self._threads is None:
-            self._receive()
+        try:
+            while self._threads is None:
+                self._receive()
+        except ServerGone:
+            self.close()
+            raise UserError(f"the process that starts the trials cannot be started; its log is {log}") from None
 
     @property
     def is_safe(self) -> bool:
@@ -129,6 +152,10 @@ class Server:
             pass
         finally:
             self._socket.setblocking(True)
+        return self.unreported()
+
+    def unreported(self) -> dict[int, int]:
+        """Exit codes that were received and not returned yet."""
         found, self._codes = self._codes, {}
         return found
 
@@ -150,12 +177,15 @@ class Server:
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
-            raise self._gone() from None
+            raise ServerGone from None
 
     def _receive(self) -> None:
-        part = self._socket.recv(1 << 16)
+        try:
+            part = self._socket.recv(1 << 16)
+        except ConnectionResetError:  # it was killed with requests unread
+            part = b""
         if not part:
-            raise self._gone()
+            raise ServerGone
         *lines, self._received = (self._received + part).split(b"\n")
         for message in map(json.loads, lines):
             if "threads" in message:
@@ -164,9 +194,3 @@ class Server:
                 self._codes[message["ended"]] = message["code"]
             else:
                 self._pids[message["started"]] = message["pid"]
-
-    def _gone(self) -> UserError:
-        return UserError(
-            f"the process that starts the trials has ended (log: {self._log}); the same command goes on, "
-            "and without --warm every trial starts by itself"
-        )

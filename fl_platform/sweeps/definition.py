@@ -13,6 +13,7 @@ import yaml
 
 from fl_platform.config.compose import parse_argument, read_yaml
 from fl_platform.config.groups import OutputConfig
+from fl_platform.config.regular_files import read_regular
 from fl_platform.errors import UserError
 from fl_platform.paper.packaged import chosen_file, sweep_file
 from fl_platform.runs.writing import write_atomically, writing
@@ -25,6 +26,8 @@ COMMAND = (
 )
 """How the trials of a sweep that names no command are run."""
 METHODS = ("grid", "random", "bayes")
+LONGEST_NAME = 200
+"""Bytes of a sweep's name that its directory has: file systems allow 255 for a name."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +105,17 @@ class Sweep:
         return "early_terminate" in self.config
 
     @property
+    def deciding_overrides(self) -> list[str]:
+        """The arguments that decide the trials: all but ``output.dir``, which says where their files go."""
+        return [argument for argument in self.overrides if not argument.startswith("output.dir=")]
+
+    @property
     def identifier(self) -> str:
         """Name and hash of what decides the trials: the YAML, the arguments and the chosen-values files they name."""
-        arguments = [argument for argument in self.overrides if not argument.startswith("output.dir=")]
+        arguments = self.deciding_overrides
         content = [self.config, arguments, [file_text(chosen_file(Path(path))) for path in self._chosen_files()]]
-        return (
-            f"{self.name}-{hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:8]}"
-        )
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:8]
+        return f"{self.name.encode()[:LONGEST_NAME].decode(errors='ignore')}-{digest}"
 
     @property
     def output(self) -> Path:
@@ -155,7 +162,7 @@ def flat_parameters(parameters: dict[str, Any], prefix: str = "") -> dict[str, d
 def file_text(path: Path) -> str | None:
     """The text of a file, or None where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path)
     except OSError:
         return None
 
@@ -167,23 +174,25 @@ def read_sweep(path: Path, overrides: list[str] | None = None) -> Sweep:
     for arguments that do not fit it.
     """
     path = sweep_file(path)
-    return _checked(path, read_yaml(path, str(path)), overrides)
+    return _checked(path, with_defaults(read_yaml(path, str(path))), overrides)
 
 
 def make_sweep(config: dict[str, Any], overrides: list[str] | None = None) -> Sweep:
-    """A sweep from the content of a YAML, in which ``method`` (grid) and ``command`` may be left out."""
-    content = {"method": "grid", "command": list(COMMAND), **config}
-    return _checked(Path(str(content.get("name") or "sweep")), content, overrides)
+    """A sweep from the content of a YAML; raises UserError as ``read_sweep`` does."""
+    return _checked(Path(str(config.get("name") or "sweep")), with_defaults(config), overrides)
+
+
+def with_defaults(config: dict[Any, Any]) -> dict[Any, Any]:
+    """The content of a sweep YAML with what it may leave out: ``method`` is grid, ``command`` is ``COMMAND``."""
+    return {"method": "grid", "command": list(COMMAND), **config}
 
 
 def _checked(path: Path, config: dict[Any, Any], overrides: list[str] | None) -> Sweep:
     for key, kind, wanted in (
         ("method", str, f"one of {', '.join(METHODS)}"),
         ("parameters", dict, "keys with values"),
-        ("command", list, "a list of arguments that calls `fl_platform run`"),
+        ("command", list, f"a list that calls `fl_platform run`, or left out, which means {json.dumps(COMMAND)}"),
     ):
-        if key == "command" and config.get(key) is None:
-            raise UserError(f"{path}: command is missing; add this line: command: {json.dumps(COMMAND)}")
         if not isinstance(config.get(key), kind):
             raise UserError(f"{path}: {key}={config.get(key)} is not allowed; it must be {wanted}")
     for key in all_keys(config):
@@ -235,7 +244,7 @@ def sweep_directories(target: Path) -> list[Path]:
 def saved_arguments(path: Path) -> list[str]:
     """The arguments of a launch as ``write_copy`` kept them; UserError for a damaged file."""
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         saved = None
     if not isinstance(saved, list) or not all(isinstance(argument, str) for argument in saved):

@@ -1,24 +1,26 @@
-"""W&B's search engine, the PyPI package ``sweeps``, imported in silence.
+"""W&B's search engine, the PyPI package ``sweeps``, imported in silence when something of it is first used.
 
-By name, because type checkers take the directory of sweep YAMLs for the package.
+By name, because type checkers take the directory of sweep YAMLs for the package; late, because it imports scipy and
+scikit-learn, which what only reads a ledger does without.
 """
 
 import importlib
 import warnings
 from typing import Any
 
-with warnings.catch_warnings():  # its models are declared the pydantic 1 way
-    warnings.simplefilter("ignore")
-    _package: Any = importlib.import_module("sweeps")
-    _run: Any = importlib.import_module("sweeps.run")
-    _params: Any = importlib.import_module("sweeps.params")
-    _schema: Any = importlib.import_module("sweeps.config.schema")
+_HOMES = {
+    **dict.fromkeys(("SweepRun", "next_run", "next_runs", "stop_runs"), "sweeps"),
+    "RunState": "sweeps.run",
+    **dict.fromkeys(("HyperParameter", "jsonschema"), "sweeps.params"),
+    "validator": "sweeps.config.schema",
+}
+"""Name -> the module of the package that has it."""
 
-SweepRun = _package.SweepRun
-RunState = _run.RunState
-next_run = _package.next_run
-next_runs = _package.next_runs
-stop_runs = _package.stop_runs
-HyperParameter = _params.HyperParameter
-SchemaError: type[Exception] = _params.jsonschema.ValidationError
-validator = _schema.validator
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    with warnings.catch_warnings():  # its models are declared the pydantic 1 way
+        warnings.simplefilter("ignore")
+        globals()[name] = found = getattr(importlib.import_module(_HOMES[name]), name)  # asked for once
+    return found

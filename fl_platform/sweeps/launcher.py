@@ -20,7 +20,7 @@ from fl_platform.sweeps.pools import InProcessPool, Pool
 from fl_platform.sweeps.proposals import EngineTrial, grid, limit, propose, to_stop
 from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.status import Status, status_of
-from fl_platform.sweeps.trials import Outcome, Trial, environment, judge, plan, scalars, stored_outcome
+from fl_platform.sweeps.trials import Outcome, Trial, environment, judge, make_trial, scalars, stored_outcome
 
 POLL_SECONDS = 0.1
 RESUME_HINT = "; what was recorded stays, and the same command goes on"
@@ -70,13 +70,14 @@ class Launcher:
         self.stopping = False
         self._signals = 0
         self._next_look = self._next_claim = 0.0
-        self._plans: dict[int, Trial] = {}
+        self._trials: dict[int, Trial] = {}  # of trials at work alone: ten thousand would fill the memory
+        self._places: dict[int, tuple[str | None, str]] = {}
         self._ended: dict[int, EngineTrial] = {}
         self._noticed: set[str] = set()
         self.partners: tuple[str, ...] = ()
         """Beginnings of the ledger's names of launchers that this one started; their trials are shown as its own."""
         self._followed: dict[int, Running] = {}
-        self._told: dict[int, int] = {}  # trials of partners whose end was shown, with the attempt
+        self._shown_ends: dict[int, int] = {}  # trials of partners whose end was shown, with the attempt
         if isinstance(pool, InProcessPool):
             pool.meanwhile = self._look_when_due
 
@@ -138,7 +139,7 @@ class Launcher:
             if not (entry.launcher or "").startswith(self.partners) or not entry.run_id:
                 self._followed.pop(entry.number, None)  # another launcher has it now, or it never was a run
                 continue
-            if self._told.get(entry.number) == entry.attempt:
+            if self._shown_ends.get(entry.number) == entry.attempt:
                 continue
             running = self._followed.get(entry.number)
             if running is None or running.attempt != entry.attempt:
@@ -148,9 +149,9 @@ class Launcher:
                 running.read()
                 continue
             self._say_end(running.trial, Outcome(entry.state, entry.summary, entry.data.get("message") or ""))
-            self._told[entry.number] = entry.attempt
+            self._shown_ends[entry.number] = entry.attempt
             del self._followed[entry.number]
-            self._plans.pop(entry.number, None)
+            self._trials.pop(entry.number, None)
 
     def _others_at_work(self) -> bool:
         """Whether another launcher has a trial that this one would have to take over if that launcher died."""
@@ -161,9 +162,11 @@ class Launcher:
     def _start_next(self) -> bool:
         """Start one trial; returns False when none is open."""
         entry = self.ledger.claim(self.retries, self.at_most, self._identify)
+        kept = {*self.running, *self._followed, *([entry.number] if entry else [])}
+        self._trials = {number: trial for number, trial in self._trials.items() if number in kept}
         if entry is None:
             return self.sweep.method != "grid" and self.ledger.propose_next(self.at_most, self._propose)
-        trial = self._plans[entry.number]
+        trial = self._trials[entry.number]
         for notice in trial.notices:
             self._say_once(notice)
         running = Running(trial, entry.attempt)
@@ -224,8 +227,6 @@ class Launcher:
         self.ledger.record(
             trial.number, outcome.state, run_id=trial.spec.run_id, attempt=running.attempt, pid=running.pid, data=data
         )
-        if outcome.state.is_done and not self.sweep.stops_early:
-            self._plans.pop(trial.number, None)  # the configurations of ten thousand trials would fill the memory
         self._say_end(trial, outcome)
 
     def _figure(self, summary: dict[str, Any]) -> str:
@@ -254,8 +255,8 @@ class Launcher:
         }
         for entry in self.ledger.entries():
             has_rounds = entry.state is TrialState.STARTED or entry.state.is_done
-            if entry.run_id and has_rounds and self._trial(entry).place in groups:
-                groups[self._trial(entry).place].append(self._engine_trial(entry))
+            if entry.run_id and has_rounds and self._place(entry) in groups:
+                groups[self._place(entry)].append(self._engine_trial(entry))
         for number in [number for group in groups.values() for number in to_stop(self.sweep, group)]:
             if number in self.running and self.running[number].stop_as is None:
                 self.running[number].stop_as = TrialState.STOPPED
@@ -277,7 +278,13 @@ class Launcher:
             self._ended[entry.number] = found
         return found
 
+    def _place(self, entry: Entry) -> tuple[str | None, str]:
+        """Among which trials hyperband compares this one."""
+        if entry.number not in self._places:
+            self._places[entry.number] = self._trial(entry).place
+        return self._places[entry.number]
+
     def _trial(self, entry: Entry) -> Trial:
-        if entry.number not in self._plans:
-            self._plans[entry.number] = plan(self.sweep, self.directory, entry.number, entry.params)
-        return self._plans[entry.number]
+        if entry.number not in self._trials:
+            self._trials[entry.number] = make_trial(self.sweep, self.directory, entry.number, entry.params)
+        return self._trials[entry.number]

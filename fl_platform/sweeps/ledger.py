@@ -60,6 +60,10 @@ class Entry:
         return max(0.0, self.time - self.began) if self.began is not None else None
 
 
+_FINAL = (TrialState.FINISHED, TrialState.DIVERGED, TrialState.STOPPED, TrialState.SHARED)
+"""States that no claim looks at; of those that have failed, some are tried again."""
+
+
 class Ledger:
     """One process's access to a sweep's events. The identity of a launcher is a lock it and its trials hold.
 
@@ -86,6 +90,8 @@ class Ledger:
         """Read every row again at the next access."""
         self._last, self._has_checksums = 0, False
         self._entries: dict[int, Entry] = {}
+        self._undone: dict[int, None] = {}  # numbers of trials that are not done, in their order
+        self._owners: dict[str, int] = {}  # run id -> the first trial that has it
         self._retries, self._stopped_at, self._launched_at = 0, 0, 0
 
     def __enter__(self) -> "Ledger":
@@ -221,6 +227,12 @@ class Ledger:
             failures=(known.failures if known else 0) + (event.kind == TrialState.FAILED),
             data=event.data,
         )
+        if TrialState(event.kind) in _FINAL:
+            self._undone.pop(event.trial, None)
+        else:
+            self._undone.setdefault(event.trial)
+        if event.run_id:
+            self._owners.setdefault(event.run_id, event.trial)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -293,8 +305,8 @@ class Ledger:
         """
         while True:
             with self.transaction():
-                entries = self.entries()
-                entry = next((e for e in entries[:at_most] if self.is_open(e, retries)), None)
+                self._read()
+                entry = self._first_open(retries, at_most)
                 if entry is None:
                     return None
                 try:
@@ -302,12 +314,18 @@ class Ledger:
                 except UserError as error:
                     self.record(entry.number, TrialState.FAILED, data={"message": str(error), "final": True})
                     continue
-                owner = next((e.number for e in entries if e.run_id == run_id and e.number != entry.number), None)
-                if owner is not None:
+                owner = self._owners.get(run_id, entry.number)
+                if owner != entry.number:
                     self.record(entry.number, TrialState.SHARED, data={"with": owner})
                     continue
                 self.record(entry.number, TrialState.STARTED, run_id=run_id, attempt=entry.attempt + 1)
-                return next(e for e in self.entries() if e.number == entry.number)
+                self._read()
+                return self._entries[entry.number]
+
+    def _first_open(self, retries: int, at_most: int) -> Entry | None:
+        """The first of ``at_most`` trials that may be started; those that are done are not looked at again."""
+        undone = (self._entries[number] for number in self._undone if number < at_most)
+        return next((entry for entry in undone if self.is_open(entry, retries)), None)
 
     def is_open(self, entry: Entry, retries: int) -> bool:
         """Whether a trial may be started: never was, was interrupted, may be retried, or its launcher is dead."""

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from fl_platform.errors import UserError
 from fl_platform.sweeps import engine
 from fl_platform.sweeps.definition import Sweep
@@ -113,12 +111,14 @@ def params_of(run: Any) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Return a numpy scalar as a Python number, so that it prints and dumps like one of the YAML."""
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if hasattr(value, "dtype") else value
 
 
 @contextmanager
 def seeded(path: str) -> Iterator[None]:
     """Seed the global generators that the engine draws from, and restore them afterwards."""
+    import numpy as np
+
     earlier, earlier_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002, the engine has no other
     random.seed(path)
     np.random.seed(random.getrandbits(32))  # noqa: NPY002

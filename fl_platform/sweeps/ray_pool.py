@@ -1,5 +1,6 @@
 """Trials as Ray tasks: the same processes, placed by Ray on a cluster's CPUs and fractions of its GPUs."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -12,6 +13,7 @@ from fl_platform.errors import UserError
 from fl_platform.sweeps.pools import start_process
 from fl_platform.sweeps.trials import Trial
 
+ANSWER_SECONDS = 10.0  # that a trial's task waits for the launcher's actor; a host that is cut off gets no answer
 KILLED = -int(signal.SIGKILL)
 """Exit code of a trial whose Ray process was killed, as for its memory."""
 
@@ -76,8 +78,8 @@ class RayPool:
             ) from error
         except (errors.WorkerCrashedError, errors.OutOfMemoryError):
             return KILLED
-        except errors.RayTaskError:  # the command could not be started
-            return 1
+        except errors.RayTaskError as error:  # the command could not be started, or Ray is gone from its host
+            return None if isinstance(error.cause, errors.RayError) else 1
         except errors.RayError:  # the node or its part of Ray is gone
             return None
 
@@ -121,9 +123,11 @@ def run_trial(
     is_asked = False
     while (code := process.poll()) is None:
         time.sleep(0.2)
-        if not is_asked and ray.get(stop_requests.is_stopped.remote(number)):
-            process.send_signal(signal.SIGTERM)
-            is_asked = True
+        if is_asked:
+            continue
+        with contextlib.suppress(ray.exceptions.RayError):  # cut off from the launcher: the trial goes on
+            if is_asked := ray.get(stop_requests.is_stopped.remote(number), timeout=ANSWER_SECONDS):
+                process.send_signal(signal.SIGTERM)
     return code
 
 

@@ -11,11 +11,14 @@ from typing import Any
 import yaml
 
 from fl_platform.config.compose import LONGEST_TAG
+from fl_platform.config.regular_files import open_regular
 from fl_platform.config.resolve import RunSpec, spec_of
 from fl_platform.errors import DiskFull, UserError, visible
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
-from fl_platform.runs.status import RunStatus
+from fl_platform.runs.liveness import FILE as PROCESS_FILE
+from fl_platform.runs.liveness import crash_ending, is_held, recorded_end
+from fl_platform.runs.status import Ending, RunStatus
 from fl_platform.runs.writing import write_atomically
 from fl_platform.sweeps.commands import expand, run_arguments
 from fl_platform.sweeps.definition import Sweep
@@ -59,8 +62,8 @@ class Trial:
         return self.directory / "logs" / f"{self.number:05d}-{self.spec.run_id}.log"
 
 
-def plan(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> Trial:
-    """The trial of a proposal; its configuration is resolved here exactly as ``run`` will resolve it.
+def make_trial(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> Trial:
+    """Return the trial of a proposal; its configuration is resolved here exactly as ``run`` will resolve it.
 
     Raises UserError for a proposal that is not one of the sweep, and for one that ``run`` would refuse.
     """
@@ -107,7 +110,10 @@ def sweep_tag(name: str) -> str:
 
 
 def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
-    """The environment variables ``wandb agent`` gives a run, and the number of threads."""
+    """Write the files of a trial's parameters, and return the variables that its process gets.
+
+    They are those ``wandb agent`` gives a run, which name the files, and the number of threads.
+    """
     path = trial.directory / "params" / f"{trial.number:05d}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path.with_suffix(".json"), json.dumps(trial.params))
@@ -127,12 +133,17 @@ def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended: a state of the ledger, its figures, what went wrong, and whether the disk is full."""
+    """How a trial ended: a state of the ledger, its figures, what went wrong, and how its run ended."""
 
     state: TrialState
     summary: dict[str, Any]
     message: str = ""
-    is_disk_full: bool = False
+    ending: Ending | None = None
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether every other trial would meet the same."""
+        return self.ending is Ending.DISK_FULL
 
 
 def judge(
@@ -156,16 +167,33 @@ def judge(
     if ending is RunStatus.INTERRUPTED:
         return Outcome(TrialState.INTERRUPTED, summary)
     if exit_code == DiskFull.exit_code:  # no failure of the trial: it goes on once there is space
-        return Outcome(TrialState.INTERRUPTED, summary, f"no space left (log: {trial.log})", is_disk_full=True)
+        return Outcome(TrialState.INTERRUPTED, summary, f"{Ending.DISK_FULL} (log: {trial.log})", Ending.DISK_FULL)
+    if exit_code == UserError.exit_code and is_at_work(trial):  # on a host that was cut off: it goes on there
+        return Outcome(TrialState.INTERRUPTED, summary, f"another process is at work on it (log: {trial.log})")
     printed = last_line(trial.log)
     what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
     if ending.has_ended:
         what += f" without the result {trial.files.result_file}"
-    return Outcome(TrialState.FAILED, summary, f"{what}; {printed or 'no output'} (log: {trial.log})")
+    how = crash_of(trial, exit_code)
+    return Outcome(TrialState.FAILED, summary, f"{how} ({what}): {printed or 'no output'} (log: {trial.log})", how)
+
+
+def is_at_work(trial: Trial) -> bool:
+    """Whether a process holds the newest attempt of a trial."""
+    attempt = trial.files.newest_attempt()
+    return attempt is not None and bool(is_held(attempt / PROCESS_FILE))
+
+
+def crash_of(trial: Trial, exit_code: int) -> Ending:
+    """How the run of a failed trial ended: as its attempt noted, else killed where a signal ended its process."""
+    attempt = trial.files.newest_attempt()
+    if attempt is not None and recorded_end(attempt) is RunStatus.CRASHED:
+        return crash_ending(attempt)
+    return Ending.KILLED if exit_code < 0 else Ending.CRASHED
 
 
 def stored_outcome(trial: Trial) -> Outcome | None:
-    """The result an equal configuration left earlier, where the command says ``--skip-finished``."""
+    """Return the result an equal configuration left earlier, where the command says ``--skip-finished``, else None."""
     result = trial.files.result() if trial.skip_finished else None
     status = RunStatus.parse(result.get(metrics.STATUS)) if result else None
     return Outcome(TrialState(status), result) if result and status and status.has_ended else None
@@ -179,7 +207,7 @@ def scalars(row: dict[str, Any]) -> dict[str, Any]:
 def last_line(log: Path) -> str:
     """The last line a trial printed, from the end of its log."""
     try:
-        with open(log, "rb") as file:
+        with open_regular(log) as file:
             file.seek(max(0, log.stat().st_size - 2000))
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:

@@ -3,7 +3,10 @@
 import os
 import socket
 import subprocess
+import sys
 import time
+from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -48,7 +51,13 @@ def labels(config: Config) -> dict[str, str]:
 
 def provenance() -> dict[str, Any]:
     """Commit, whether the checkout differs from it, and package versions."""
-    return {**git_state(), "versions": {name: installed(name) for name in PACKAGES}}
+    return {**git_state(), "versions": dict(versions())}
+
+
+@cache
+def versions() -> Mapping[str, str | None]:
+    """Package -> installed version, None without it, of the packages that numbers depend on."""
+    return {name: installed(name) for name in PACKAGES}
 
 
 def installed(name: str) -> str | None:
@@ -56,6 +65,13 @@ def installed(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def installed_packages() -> list[str]:
+    """``name==version`` of every installed package, by the names of its metadata directories: nothing is opened."""
+    folders = (name for place in sys.path if os.path.isdir(place) for name in os.listdir(place))
+    named = (name.removesuffix(".dist-info").partition("-") for name in folders if name.endswith(".dist-info"))
+    return sorted({f"{name}=={version}" for name, _, version in named})
 
 
 def git_state() -> dict[str, Any]:

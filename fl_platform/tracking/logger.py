@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 import wandb
@@ -19,7 +19,8 @@ from fl_platform.errors import UserError
 from fl_platform.runs import metrics, wandb_logs
 from fl_platform.runs.directory import RunDirectory
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
-from fl_platform.runs.status import RunStatus
+from fl_platform.runs.status import Ending, RunStatus
+from fl_platform.tracking.identity import installed_packages
 
 OFFLINE = "offline-run-"
 EARLIER = "earlier-"
@@ -38,14 +39,17 @@ def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
     tracking = spec.config.tracking
     if tracking.mode == "disabled":
         return None
-    if tracking.mode == "online" and not logged_in():
+    offline = tracking.mode == "offline"
+    mode: Literal["offline", "online"] = "offline" if offline else "online"
+    # for the whole process, not this run alone: offline, W&B then sends and imports nothing for its telemetry
+    wandb.setup(wandb.Settings(mode=mode))
+    if not offline and not logged_in():
         raise UserError(
             "tracking.mode=online needs a W&B account: "
             "run `wandb login` or set WANDB_API_KEY, or use tracking.mode=offline"
         )
     logging.raiseExceptions = False  # on a full disk W&B's debug log would print a traceback a line
     spec.output.mkdir(parents=True, exist_ok=True)
-    offline = tracking.mode == "offline"
     wandb_id = os.environ.get("WANDB_RUN_ID", about.run_id)
     if offline:
         set_aside(spec.output / "wandb", wandb_id)
@@ -58,7 +62,7 @@ def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
             id=wandb_id,
             resume="allow",
             dir=str(spec.output.absolute()),  # W&B's service may have been started in another directory
-            mode="offline" if offline else "online",
+            mode=mode,
             group=about.group,
             tags=about.tags,
             config=about.config,
@@ -68,6 +72,7 @@ def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
                 save_code=False,
                 disable_git=True,
                 x_disable_stats=offline,
+                x_save_requirements=False,  # ``save_requirements`` does it in a hundredth of the time
             ),
         )
     except wandb.errors.Error as error:  # bad names, a refused key, no answer from the server
@@ -82,7 +87,15 @@ def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
         ) from None
     run.define_metric(metrics.ROUND)
     run.define_metric("*", step_metric=metrics.ROUND, step_sync=False)
+    save_requirements(run)
     return WandbLogger(experiment=run, save_dir=spec.output)
+
+
+def save_requirements(run: wandb.Run) -> None:
+    """Give a run the list of installed packages, as the file that W&B calls ``requirements.txt``."""
+    place = Path(run.dir, "requirements.txt")
+    place.write_text("\n".join(installed_packages()) + "\n", encoding="utf-8")
+    run.save(str(place), base_path=run.dir, policy="now")
 
 
 def with_default(given: bool | None, default: bool) -> bool:
@@ -176,14 +189,19 @@ def log_model(logger: WandbLogger, name: str, files: Iterable[Path], card: dict[
     logger.experiment.log_artifact(artifact)
 
 
+def page(logger: WandbLogger) -> str | None:
+    """The address of the run's page; None for an offline run, which has none."""
+    return None if logger.experiment.offline else logger.experiment.url
+
+
 def close_logger(logger: WandbLogger, summary: dict[str, Any], *, alert: bool = False) -> Tracked:
     """Write the summary, end the W&B run, and return where it is; ``alert`` sends an alert if the run diverged."""
     run = logger.experiment
     status = RunStatus(summary[metrics.STATUS])
-    run.summary.update(summary)
+    run.summary.update({metrics.ENDING: Ending.of(status).value, **summary})
     if alert and status is RunStatus.DIVERGED:
         run.alert(f"{run.name} diverged", f"in round {summary[metrics.DIVERGED_ROUND]}", "WARN")
-    directory, url = Path(run.settings.sync_dir), run.url
+    directory, url = Path(run.settings.sync_dir), page(logger)
     run.finish(exit_code=status.exit_code)
     wait_until_written(directory)
     return Tracked(directory, url)

@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fl_platform.cli.checks import REQUIRED
-from fl_platform.cli.doctor import main
+from fl_platform.cli import checks
+from fl_platform.cli.checks import REQUIRED, Finding
+from fl_platform.cli.doctor import line, main
 from fl_platform.data import datasets
 from fl_platform.errors import UserError
 
@@ -47,6 +49,18 @@ def test_plain_lines_hold_every_finding(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [finding["status"] for finding in findings.values()]
     assert all(part in line for part, line in zip(findings, lines, strict=True))
+
+
+def test_findings_are_printed_one_by_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(keys: list[str]) -> Iterator[Finding]:
+        yield Finding("first", "ok", "here")
+        assert capsys.readouterr().out == f"ok      {'first':20}  here\n"
+        yield Finding("second", "broken", "gone", "get it")
+
+    monkeypatch.setattr(checks, "examine", examine)
+    assert main([]) == 1
+    assert capsys.readouterr().out == f"broken  {'second':20}  gone; get it\n"
+    assert line(Finding("third", "missing", ""), is_coloured=True).startswith("\033[33mmissing \033[0mthird")
 
 
 def test_data_is_found_where_it_lies(

@@ -64,6 +64,14 @@ def test_formats_and_conditions(runs: Path, capsys: pytest.CaptureFixture[str]) 
         (["curves", "--style", "cvpr"], "--style=cvpr is not known"),
         (["curves", "--out", "a.jpg"], "the suffix must be one of .png, .svg, .pdf"),
         (["curves", "--source", "nothing"], "source nothing: no such file"),
+        (["curves", "smooth=0", "select=best"], "smooth=0 is not allowed"),
+        (["curves", "by=no_such_key"], "no run has this configuration key; the runs differ in "),
+        (["curves", "by=name"], "did you mean algorithm.name or data.name"),
+        (["curves", "kind=bars"], "kind=bars is no key of a figure; write the kind behind `figure`"),
+        (["curves", "--source", "select=best"], "--source select=best is no source of runs"),
+        (["key_lines", "key=data.name"], "key=data.name is digits in some runs"),
+        (["heatmap", "rows=local_lr", "columns=local_lr"], "a heat map needs two different keys"),
+        (["rank", "level=95", "select=best"], "level=95 is not allowed"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -73,6 +81,17 @@ def test_bad_input_is_one_sentence(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_keys_may_stand_behind_the_sources(runs: Path) -> None:
+    assert main(["figure", "curves", "--out", "a.png", "--source", "logs.parquet", "select=best"]) == 0
+    assert (runs / "a.png").is_file()
+
+
+def test_runs_that_are_not_drawn_are_counted(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive.write([make_log("fedavg", 0), make_log("fedavg", 1, status="diverged")], runs / "some.parquet")
+    assert main(["figure", "curves", "--source", "some.parquet", "--out", "a.png"]) == 0
+    assert capsys.readouterr().err == "Not drawn, because not finished: 1 diverged.\n"
 
 
 def test_report_power(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Which code a run may start: only code that the command line names, and of a model's path only an nn.Module class."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -9,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+import fl_platform as fl
 from fl_platform.cli import main
 from fl_platform.errors import UserError
+from fl_platform.federation import named_code
+from fl_platform.federation.module import FederatedModule
 from fl_platform.runs.checkpoint_files import file_name, newest_valid
-from fl_platform.sweeps.trials import plan
+from fl_platform.sweeps.trials import make_trial
 from tests.sweeps.small_sweeps import quick_sweep
 
 SMALL = ["num_workers=4", "cohort_size=2", "num_rounds=2", "local_steps=1", "checkpoint.every=1"]
@@ -30,6 +34,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file that the module ``intruder`` in the working directory creates when it is imported."""
+    monkeypatch.setattr(named_code, "_trusted", set())  # nothing was named in this process before
     (tmp_path / "intruder.py").write_text("open('marker', 'w').close()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -49,6 +54,7 @@ def forged(source: Path, folder: Path, **changes: Any) -> Path:
     loaded["federated"]["config"] = json.dumps(config)
     path = folder / "r" / "attempts" / "0001" / "checkpoints" / "x.ckpt"
     path.parent.mkdir(parents=True)
+    (path.parents[1] / "rounds.jsonl").touch()
     torch.save(loaded, path)
     return path.rename(path.with_name(file_name(1, path)))
 
@@ -71,6 +77,43 @@ def test_a_checkpoint_cannot_have_a_plugin_imported_unless_it_is_given_again(che
     assert not marker.exists()
     assert main(["run", "--resume", str(path), "plugins=[intruder]", *QUIET[1:2]]) == 0
     assert marker.exists()
+
+
+def test_a_checkpoint_cannot_have_a_callback_made(checkpoint: Path, marker: Path, capsys) -> None:
+    path = forged(checkpoint, marker.parent, callbacks=["intruder.Callback"])
+    assert main(["run", "--resume", str(path)]) == 2
+    assert "give it again: callbacks=['intruder.Callback']" in capsys.readouterr().err
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("changes", [{"plugins": ["intruder"]}, {"model__name": "intruder.Net"}])
+def test_reading_a_model_imports_no_code_that_only_its_checkpoint_names(changes, checkpoint, marker, capsys) -> None:
+    path = forged(checkpoint, marker.parent, **changes)
+    assert main(["export", str(path.parents[3]), "--to", str(marker.parent / "model.pt")]) == 2
+    assert "the checkpoint names code to import" in capsys.readouterr().err
+    for read in (lambda: fl.load_model(path.parents[3]), lambda: FederatedModule.load_from_checkpoint(path)):
+        with pytest.raises(UserError, match="the checkpoint names code to import"):
+            read()
+    assert not marker.exists()
+    [named] = [value if isinstance(value, list) else [value] for value in changes.values()]
+    with contextlib.suppress(UserError):  # there is no such model
+        fl.load_model(path.parents[3], code=named)
+    assert marker.exists()
+
+
+def test_the_plugin_of_an_exported_run_is_given_again(checkpoint: Path, marker: Path, capsys) -> None:
+    path = forged(checkpoint, marker.parent, plugins=["intruder"])
+    arguments = ["export", str(path.parents[3]), "--to", str(marker.parent / "model.pt")]
+    assert main([*arguments, "plugins=[intruder]"]) == 0
+    assert marker.exists()
+    assert main([*arguments, "plugins=[intruder]", "seed=1"]) == 2
+    assert "seed=1: only plugins and a model's dotted path are named again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["sys.exit", "os.abort", "collections.OrderedDict", "os.nothing", "Plain"])
+def test_a_callback_is_a_class_of_callbacks_before_it_is_called(path, tmp_path: Path, capsys) -> None:
+    assert main(["run", *SMALL, *QUIET, f"callbacks=[{path}]", f"output.dir={tmp_path}"]) == 2
+    assert f"callbacks=[{path}] is n" in capsys.readouterr().err
 
 
 def test_the_command_to_resume_names_the_users_code(tmp_path: Path, capsys) -> None:
@@ -110,7 +153,7 @@ def test_a_proposal_of_a_ledger_adds_no_keys_and_no_values(tmp_path: Path) -> No
     sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}})
     for params in ({"seed": 0, "plugins": ["os"]}, {"seed": 7}, {"model.name": "os.system"}):
         with pytest.raises(UserError, match="of the ledger is not a value of the sweep"):
-            plan(sweep, tmp_path, 0, params)
+            make_trial(sweep, tmp_path, 0, params)
 
 
 def test_a_pipe_is_not_read_as_a_checkpoint(tmp_path: Path, capsys) -> None:

@@ -51,7 +51,7 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-NAMES = ["benchmark", "demo", "mnist", "robust"]
+NAMES = ["benchmark", "demo", "mnist", "rates", "robust"]
 
 
 def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,3 +161,13 @@ def test_damaged_log_is_a_warning_in_the_table_and_on_the_screen(
     assert f"{log.relative_to(place)}: it ends in the middle of a record" in capsys.readouterr().err
     assert "middle of a record" in (directory / "t.md").read_text()
     assert "Not averaged: 1 running" in (directory / "t.md").read_text()
+
+
+def test_power_is_not_the_name_of_a_report(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "power", "--source", "runs"]) == 0
+    (place / "reports" / "power").mkdir(parents=True)
+    (place / "reports" / "power" / "report.yaml").write_text(SPEC, encoding="utf-8")
+    assert main(["report", "power", "--source", "runs"]) == 2
+    assert "differences need; rename it" in capsys.readouterr().err
+    assert main(["report", "mnist", "--reference", "fedavg"]) == 2
+    assert "--reference belongs to `report power`, not to mnist" in capsys.readouterr().err

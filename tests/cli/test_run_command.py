@@ -152,6 +152,7 @@ BAD = {
         ["trainer.accelerator=tpu"],
         "trainer.accelerator=tpu is refused by Lightning",
     ),
+    "a GPU without float64": (["trainer.accelerator=mps"], "trainer.accelerator=mps: GPUs of Apple have no float64"),
     "a model that is nowhere": (["model.name=no.such.module"], "model.name=no.such.module cannot be imported"),
     "a model for larger images": (["model.name=vgg11"], "model.name=vgg11 needs images of at least 32x32"),
     "a width that does not apply": (["model.width=3"], "model.width=3 only applies to model.name=char_gru | resnet20"),
@@ -401,3 +402,10 @@ def test_an_interrupted_process_saves_says_how_to_resume_and_loses_nothing(capsy
     assert [json.loads(row)["round"] for row in rows.read_text().splitlines()] == list(range(1, 101))
     undisturbed = fingerprint(capsys, *args[:-1], f"output.dir={tmp_path}/undisturbed")
     assert resumed["fingerprint"] == undisturbed
+
+
+def test_half_a_character_is_refused_before_anything_begins(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--json", "\ud800", "num_rounds=1"]) == 2
+    assert "the argument \\ud800 holds half a character" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -1,13 +1,21 @@
 """Starting is light: help and errors come before any heavy package is imported."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from fl_platform.cli import main
+from fl_platform.cli import exit_code, main
+from fl_platform.cli.parser import COMMANDS
+from fl_platform.sweeps.definition import read_sweep
+from fl_platform.sweeps.ledger import Ledger
 
-HEAVY = ("torch", "torchvision", "lightning", "wandb", "pandas", "numpy", "matplotlib", "ray", "cvxpy")
+HEAVY = (
+    *("torch", "torchvision", "lightning", "wandb", "ray", "cvxpy"),
+    *("pandas", "numpy", "scipy", "sklearn", "pyarrow", "matplotlib"),
+)
 
 
 def heavy_after(code: str) -> set[str]:
@@ -38,31 +46,81 @@ def test_an_unknown_command_fails_light_and_in_one_sentence() -> None:
     assert "did you mean 'doctor'?" in done.stderr
 
 
-READING = (
-    ["list", "algorithms"],
-    ["list", "datasets"],
-    ["list", "models"],
-    ["list", "policies"],
-    ["config", "data.name=mnist", "algorithm.name=gradma", "preset=released"],
-    ["sweep", "check", "sweeps/variants_mnist.yaml"],
-    ["report"],
-)
+NUMBERS = {"numpy", "pyarrow"}
+TRAINING = {"torch", "torchvision", "lightning", "wandb", "ray", "cvxpy"}
+SWEEPS = "status run stop check best restore"
+READING = [  # arguments and the heavy packages that they may import, from those that need the least
+    *((["list", kind], set()) for kind in ("algorithms", "datasets", "models", "policies")),
+    (["config", "data.name=mnist", "algorithm.name=gradma", "preset=released"], set()),
+    (["report"], set()),
+    *(([command, "--help"], set()) for command in COMMANDS if command not in ("data", "figure", "why")),
+    *((["sweep", action, "--help"], set()) for action in SWEEPS.split()),
+    *(([command, "--help"], NUMBERS) for command in ("data", "why")),
+    (["sweep", "status", "{sweep}"], NUMBERS),
+    (["figure", "--help"], set(HEAVY) - TRAINING),  # it lists the arguments of the functions that draw
+    (["sweep", "check", "sweeps/variants_mnist.yaml"], set(HEAVY) - TRAINING),
+]
+"""One process calls them one after another, so that each may import what those before it may."""
 
 
-def test_what_only_reads_a_configuration_imports_no_torch() -> None:
+def test_what_only_reads_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     main(["list", "policies"])  # writes the catalogue where a source has changed
-    calls = "; ".join(f"assert main({arguments!r}) == 0" for arguments in READING)
-    assert heavy_after(f"from fl_platform.cli import main; {calls}") & {"torch", "lightning", "wandb"} == set()
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(Path("sweeps/variants_mnist.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    with Ledger(read_sweep(sweep, [f"output.dir={tmp_path}"]).directory) as ledger:
+        ledger.propose([{"seed": 0}])
+    calls = [(arguments, sorted(allowed)) for arguments, allowed in READING]
+    code = f"""
+import sys
+from fl_platform.cli import exit_code, main
+for arguments, allowed in {calls!r}:
+    if "{{sweep}}" in arguments:
+        arguments = ["sweep", "status", {str(sweep)!r}, "output.dir={tmp_path}"]
+    try:
+        code = main(arguments)
+    except SystemExit as end:
+        code = end.code
+    found = {{name for name in {HEAVY!r} if name in sys.modules}} - set(allowed)
+    assert (code, found) == (0, set()), (arguments, code, found)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["list", "algorithms"], ["config"], ["report"], ["report", "--help"]])
-def test_listings_need_no_numbers_either(arguments: list[str]) -> None:
-    main(["list", "policies"])
-    code = f"from fl_platform.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass"
-    assert heavy_after(code) == set()
+def test_imports_are_out_of_the_collectors_sight_once() -> None:
+    code = """
+import gc
+from fl_platform.cli.start import quick_imports
+with quick_imports():
+    assert not gc.isenabled()
+    import lightning
+assert gc.isenabled() and gc.get_freeze_count() > 100_000
+kept = gc.get_freeze_count()
+with quick_imports():
+    assert gc.isenabled()
+    more = [[] for _ in range(1000)]
+assert gc.get_freeze_count() <= kept
+"""
+    subprocess.run([sys.executable, "-c", "import fl_platform\n" + code], check=True)
 
 
 def test_one_thread_in_tests_and_their_children() -> None:
     code = "import torch; print(torch.get_num_threads())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
+
+
+def test_a_pipe_without_a_reader_ends_quietly_unless_it_is_another_one(capfd: pytest.CaptureFixture[str]) -> None:
+    def command(args: list[str]) -> int:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        exit_code(command, [])
+    print("still there", file=sys.stderr)
+    assert capfd.readouterr().err == "still there\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    command_line = [sys.executable, "-m", "fl_platform", "list", "algorithms"]
+    done = subprocess.run(command_line, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -78,7 +78,7 @@ def stop_after(rounds: int, overrides: list[str]) -> threading.Thread:
 
 def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Stopped by `sweep stop`, then the launcher killed, then the trial it left: the third launch completes the run."""
-    file = write("long", {"num_rounds": {"value": 600}, "checkpoint.every": {"value": 20}})
+    file = write("long", {"num_rounds": {"value": 300}, "checkpoint.every": {"value": 20}})
     overrides = [file, "tracking.mode=disabled"]
     stopper = stop_after(30, overrides)
     assert main(["sweep", "run", *overrides]) == 130
@@ -87,7 +87,7 @@ def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(capsys: 
     run_id = entry.run_id or ""
     stopped_at = rounds_on_disk(run_id)
     assert entry.state == "interrupted"
-    assert entry.summary[metrics.ROUNDS] == stopped_at < 600
+    assert entry.summary[metrics.ROUNDS] == stopped_at < 300
 
     launcher = start(*overrides)
     wait_for(
@@ -104,7 +104,7 @@ def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(capsys: 
     (entry,) = entries_of(*overrides)
     assert entry.state == "finished"
     assert len(list(Path("runs", run_id, "attempts").iterdir())) == 1  # every attempt went on with the first one's
-    keys_given = [f"{key}={value}" for key, value in {**SMALL, "num_rounds": 600}.items()]
+    keys_given = [f"{key}={value}" for key, value in {**SMALL, "num_rounds": 300}.items()]
     assert main(["run", *keys_given, "tracking.mode=disabled", "output.dir=undisturbed"]) == 0
     result = json.loads(Path("undisturbed", run_id, "result.json").read_text(encoding="utf-8"))
     assert entry.summary[metrics.FINGERPRINT] == result[metrics.FINGERPRINT]
@@ -189,7 +189,7 @@ def test_run_reads_keys_as_agents_write_them() -> None:
         (["best", ".", "seed=1"], "seed=1 cannot be given with the directory"),
         (["run", "random.yaml"], "method=random never ends by itself"),
         (["run", "program.yaml"], "does not call `fl_platform run`"),
-        (["run", "silent.yaml"], 'command is missing; add this line: command: ["${env}", "${interpreter}", "-m"'),
+        (["run", "silent.yaml"], 'or left out, which means ["${env}", "${interpreter}", "-m", "fl_platform", "run"'),
     ],
 )
 def test_bad_input_is_one_sentence(overrides: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fl_platform.cli.trial_server import receive
 from fl_platform.errors import UserError
 from fl_platform.sweeps.copies import CopyPool, Server, copied_arguments
 from fl_platform.sweeps.trials import THREAD_VARIABLES
@@ -16,7 +18,8 @@ from fl_platform.sweeps.trials import THREAD_VARIABLES
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies are made on Linux")
 
 PLUGIN = """
-import os, signal, sys, threading, time
+import atexit, os, signal, sys, threading, time
+atexit.register(print, "at its end")
 what = os.environ["WHAT"]
 print("torch" in sys.modules and "lightning" in sys.modules, os.getpgid(0) == os.getpid(), threading.active_count())
 print(what, flush=True)
@@ -67,13 +70,14 @@ def test_trials_end_for_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         wait_for_text(tmp_path / "logs" / "2.log", "wait")
         finishing = pool.start(trial(3, tmp_path), variables("run"))
         pool.stop(2)
-        assert wait(pool, 4) == {0: 7, 1: -signal.SIGSEGV, 2: -signal.SIGTERM, 3: 0}
+        assert wait(pool, 4) == {0: 7, 1: -signal.SIGSEGV, 2: 130, 3: 0}
         assert finishing not in pids
         for number, what in enumerate(("exit", "crash", "wait", "run")):
             first, facts, said, *_ = (tmp_path / "logs" / f"{number}.log").read_text().splitlines()
             assert first.startswith(f"$ {sys.executable} -m fl_platform run")
             assert (facts, said) == ("True True 1", what)  # warm, a group of its own, no other thread
         assert "done run=" in (tmp_path / "logs" / "3.log").read_text()
+        assert (tmp_path / "logs" / "3.log").read_text().endswith("at its end\n")
         other = [sys.executable, "-c", "print('afresh')"]
         pool.start(trial(4, tmp_path, *other), variables("run"))  # another command, as it is
         pool.start(trial(5, tmp_path), variables("wait"))
@@ -83,11 +87,28 @@ def test_trials_end_for_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         pool.start(trial(6, tmp_path), variables("wait"))
         assert pool._server is not None
         os.kill(pool._server._process.pid, signal.SIGKILL)
-        with pytest.raises(UserError, match=r"the process that starts the trials has ended \(log: .*server\.log\)"):
-            wait(pool, 1)
+        assert wait(pool, 1) == {6: -signal.SIGKILL}  # its trial went with it
+        assert pool._server is None  # the next trial starts another
     finally:
         pool.close()
         os.close(lock)
+
+
+def test_a_launcher_that_was_killed_with_replies_unread_is_gone_and_no_error() -> None:
+    server, launcher = socket.socketpair()
+    server.sendall(b"unread")
+    launcher.close()
+    with server:
+        assert receive(server) == b""
+
+
+def test_a_server_that_cannot_start_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with (
+        open(os.devnull, "rb") as lock,
+        pytest.raises(UserError, match=r"cannot be started; its log is .*server\.log"),
+    ):
+        Server(dict(os.environ), tmp_path / "server.log", lock.fileno())
 
 
 def test_a_server_with_threads_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

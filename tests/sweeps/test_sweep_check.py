@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from small_sweeps import write_sweep
 
 from fl_platform.cli import main
 from fl_platform.sweeps.check import check_sweep
+from fl_platform.sweeps.definition import COMMAND, make_sweep, read_sweep
 
 SEED = {"seed": {"values": [0, 1]}}
 ACCURACY = {"name": "test/accuracy", "goal": "maximize"}
@@ -76,6 +78,15 @@ def test_a_mistake_is_named(tmp_path: Path, parameters: dict[str, Any], content:
     assert len(found) == 1
     assert found[0].startswith(f"{tmp_path / 'x.yaml'}: ")
     assert re.search(said, found[0]), found[0]
+
+
+def test_a_file_and_a_mapping_without_method_and_command_are_the_same_sweep(tmp_path: Path) -> None:
+    content = {"name": "x", "parameters": SEED}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    found = read_sweep(tmp_path / "x.yaml")
+    assert (found.method, found.command) == ("grid", list(COMMAND))
+    assert found.identifier == make_sweep(content).identifier
+    assert check_sweep(tmp_path / "x.yaml").problems == []
 
 
 def test_every_problem_is_told_and_the_exit_code_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

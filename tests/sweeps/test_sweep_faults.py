@@ -11,7 +11,7 @@ import pytest
 from fl_platform.cli import main
 from fl_platform.sweeps.display import Display
 from fl_platform.sweeps.states import TrialState
-from fl_platform.sweeps.trials import last_line, plan, sweep_tag
+from fl_platform.sweeps.trials import last_line, make_trial, sweep_tag
 from tests.sweeps.small_sweeps import QUICK, launch_here, quick_sweep, write_sweep
 
 
@@ -74,7 +74,7 @@ def test_a_long_name_of_a_sweep_becomes_a_tag_that_wandb_takes(tmp_path: Path) -
     assert len(tags) == 3
     assert max(map(len, tags)) == 64
     sweep = quick_sweep(tmp_path, {"seed": {"values": [0]}}, name="n" * 100)
-    assert plan(sweep, tmp_path, 0, {"seed": 0}).spec.config.tracking.tags == [sweep_tag("n" * 100)]
+    assert make_trial(sweep, tmp_path, 0, {"seed": 0}).spec.config.tracking.tags == [sweep_tag("n" * 100)]
 
 
 @pytest.mark.parametrize("tag", ["", "t" * 65])

@@ -17,7 +17,7 @@ from fl_platform.sweeps.launcher import Launcher
 from fl_platform.sweeps.ledger import Ledger
 from fl_platform.sweeps.pools import InProcessPool
 from fl_platform.sweeps.status import Status
-from fl_platform.sweeps.trials import Trial, plan
+from fl_platform.sweeps.trials import Trial, make_trial
 
 SEEDS = {"seed": {"values": [0, 1, 2]}}
 
@@ -66,7 +66,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> Non
     whole = quick_sweep(tmp_path, {"seed": {"value": 5}}, f"output.dir={tmp_path / 'whole'}", "checkpoint.every=1")
     launch_here(whole)
     sweep = quick_sweep(tmp_path, {"seed": {"value": 5}}, "checkpoint.every=1")
-    trial = plan(sweep, sweep.directory, 0, {"seed": 5})
+    trial = make_trial(sweep, sweep.directory, 0, {"seed": 5})
     launch(trial.spec)
     trial.files.result_file.unlink()
     newest = trial.files.newest_checkpoint()
@@ -202,7 +202,7 @@ def test_a_missing_chosen_file_is_said_once(tmp_path: Path, capsys: pytest.Captu
 def test_the_live_table_shows_trials_rounds_and_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = quick_sweep(tmp_path, SEEDS)
     status = launch_here(sweep, cap=2)
-    trial = plan(sweep, sweep.directory, 2, {"seed": 2})
+    trial = make_trial(sweep, sweep.directory, 2, {"seed": 2})
     display = LiveDisplay()
     display.say("[a message] in brackets")
     display.update(status, [(trial, {metrics.ROUND: 1, metrics.TEST_ACCURACY: 0.25, metrics.TOP_ACCURACY: 0.5})])

@@ -154,6 +154,28 @@ def test_events_are_only_added_and_survive_a_kill(tmp_path: Path) -> None:
     assert [trial for trial, kind, _ in events if kind == "finished"][:9] == reported[:9]
 
 
+def test_every_look_at_the_file_searches_an_index(tmp_path: Path) -> None:
+    with ledger_with(tmp_path, 3) as ledger:
+        (plan,) = ledger._db.execute(f"EXPLAIN QUERY PLAN {ledger._query}", (1,)).fetchall()
+    assert plan["detail"] == "SEARCH events USING INTEGER PRIMARY KEY (rowid>?)"
+
+
+def test_a_claim_looks_at_no_trial_that_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    plain = Ledger.is_open
+    monkeypatch.setattr(
+        Ledger, "is_open", lambda self, entry, retries: looked.append(entry.number) or plain(self, entry, retries)
+    )
+    with ledger_with(tmp_path, 100) as ledger:
+        for state in [*("finished", "diverged", "stopped") * 20, "failed", "interrupted"]:
+            entry = ledger.claim(0, 100, by_number)
+            ledger.record(entry.number, state, run_id=entry.run_id, attempt=entry.attempt)
+        looked.clear()
+        assert ledger.claim(0, 100, by_number).number == 61  # the failed one may not be tried again
+        assert looked == [60, 61]
+        assert ledger.claim(0, 61, by_number) is None
+
+
 def test_proposing_again_adds_nothing(tmp_path: Path) -> None:
     ledger = ledger_with(tmp_path, 3)
     ledger.propose([{"seed": number} for number in range(3)])

@@ -31,68 +31,71 @@ def rounds_of(sweep: Sweep) -> dict[int, int]:
     return found
 
 
-def test_a_trial_of_a_lost_node_goes_on_elsewhere(tmp_path: Path) -> None:
-    """Each node has room for one trial. When both trials are under way the second node is killed."""
-    args = ("num_rounds=200", "checkpoint.every=10")
-    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1]}}, *args)
+def test_losing_nodes_fails_no_trial(tmp_path: Path) -> None:
+    """A trial of a lost node goes on elsewhere; where the launcher's own node is lost, every trial stays open."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
-        lost = cluster.add_node(num_cpus=1)
-        over = threading.Event()
-
-        def lose_a_node() -> None:
-            while not over.wait(0.1):
-                if len(rounds := rounds_of(sweep)) == 2 and min(rounds.values()) > 20:
-                    cluster.remove_node(lost, allow_graceful=False)
-                    return
-
-        with Ledger(sweep.directory) as ledger:
-            ledger.launch([])
-            pool = ray_pool.RayPool(cluster.address, 1.0, 0.0, None)
-            assert pool.capacity() == 2
-            killer = threading.Thread(target=lose_a_node)
-            killer.start()
-            try:
-                launcher = Launcher(sweep, sweep.directory, ledger, pool, Display(), retries=1, cap=None)
-                status = launcher.run()
-            finally:
-                over.set()
-                killer.join()
-                pool.close()
+        lose_another_node(cluster, tmp_path / "another")
+        lose_own_node(cluster, tmp_path / "own")
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def lose_another_node(cluster: Cluster, output: Path) -> None:
+    """Each node has room for one trial. When both trials are under way the second node is killed."""
+    args = ("num_rounds=120", "checkpoint.every=10")
+    output.mkdir()
+    sweep = quick_sweep(output, {"seed": {"values": [0, 1]}}, *args)
+    lost = cluster.add_node(num_cpus=1)
+    over = threading.Event()
+
+    def lose_a_node() -> None:
+        while not over.wait(0.05):
+            if len(rounds := rounds_of(sweep)) == 2 and min(rounds.values()) > 20:
+                cluster.remove_node(lost, allow_graceful=False)
+                return
+
+    with Ledger(sweep.directory) as ledger:
+        ledger.launch([])
+        pool = ray_pool.RayPool(cluster.address, 1.0, 0.0, None)
+        assert pool.capacity() == 2
+        killer = threading.Thread(target=lose_a_node)
+        killer.start()
+        try:
+            launcher = Launcher(sweep, sweep.directory, ledger, pool, Display(), retries=1, cap=None)
+            status = launcher.run()
+        finally:
+            over.set()
+            killer.join()
+            pool.close()
     entries = entries_of(sweep)
     assert status.counts["finished"] == 2
     assert sorted(entry.attempt for entry in entries) == [1, 2]
     assert [entry.failures for entry in entries] == [0, 0]  # losing a node is no failure of the trial
     for entry in entries:
-        assert entry.summary[metrics.ROUNDS] == 200
+        assert entry.summary[metrics.ROUNDS] == 120
         assert len(list((sweep.output / (entry.run_id or "-") / "attempts").iterdir())) == 1  # continued, not restarted
 
 
-def test_losing_the_launchers_own_node_fails_no_trial(tmp_path: Path) -> None:
+def lose_own_node(cluster: Cluster, output: Path) -> None:
     """The trials that ran and those that never began stay open, and the launcher says what is gone."""
-    sweep = quick_sweep(tmp_path, {"seed": {"values": [0, 1, 2]}}, "num_rounds=2000")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        with Ledger(sweep.directory) as ledger:
-            ledger.launch([])
-            pool = ray_pool.RayPool(cluster.address, 1.0, 0.0, 2)
+    output.mkdir()
+    sweep = quick_sweep(output, {"seed": {"values": [0, 1, 2]}}, "num_rounds=2000")
+    with Ledger(sweep.directory) as ledger:
+        ledger.launch([])
+        pool = ray_pool.RayPool(cluster.address, 1.0, 0.0, 2)
 
-            def lose_the_node() -> None:
-                while not any(rounds_of(sweep).values()):
-                    time.sleep(0.1)
-                cluster.head_node.kill_raylet(check_alive=False)
+        def lose_the_node() -> None:
+            while not any(rounds_of(sweep).values()):
+                time.sleep(0.1)
+            cluster.head_node.kill_raylet(check_alive=False)
 
-            killer = threading.Thread(target=lose_the_node)
-            killer.start()
-            with pytest.raises(UserError, match="the Ray process of this machine is gone"):
-                Launcher(sweep, sweep.directory, ledger, pool, Display(), retries=0, cap=None).run()
-            killer.join()
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+        killer = threading.Thread(target=lose_the_node)
+        killer.start()
+        with pytest.raises(UserError, match="the Ray process of this machine is gone"):
+            Launcher(sweep, sweep.directory, ledger, pool, Display(), retries=0, cap=None).run()
+        killer.join()
     assert {entry.failures for entry in entries_of(sweep)} == {0}
     assert {entry.state.value for entry in entries_of(sweep)} <= {"proposed", "interrupted"}
 

@@ -9,15 +9,17 @@ from small_sweeps import quick_sweep
 
 from fl_platform.errors import DiskFull, UserError
 from fl_platform.runs import metrics
+from fl_platform.runs.liveness import at_work
+from fl_platform.runs.status import Ending
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.proposals import grid
 from fl_platform.sweeps.states import TrialState
-from fl_platform.sweeps.trials import Trial, environment, judge, plan
+from fl_platform.sweeps.trials import Trial, environment, judge, make_trial
 
 
 def trial_of(sweep: Sweep) -> Trial:
     [params] = grid(sweep)
-    return plan(sweep, sweep.directory, 7, params)
+    return make_trial(sweep, sweep.directory, 7, params)
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_the_launchs_words_win_and_reach_the_parameter_file(tmp_path: Path) -> N
 def test_words_leave_some_of_a_sweeps_points(tmp_path: Path) -> None:
     swept = {"seed": {"values": [0, 1, 2]}, "algorithm": {"parameters": {"name": {"values": ["fedavg", "mifa"]}}}}
     sweep = quick_sweep(tmp_path, swept, "seed=[2,0]", "algorithm.name=mifa", "local_lr=0.5")
-    trials = [plan(sweep, sweep.directory, number, params) for number, params in enumerate(grid(sweep))]
+    trials = [make_trial(sweep, sweep.directory, number, params) for number, params in enumerate(grid(sweep))]
     found = [
         (trial.spec.config.seed, trial.spec.config.algorithm["name"], trial.spec.config.local_lr) for trial in trials
     ]
@@ -109,3 +111,23 @@ def test_how_a_process_ends_is_how_its_trial_ends(
     assert bool(outcome.message) == (state == "failed" or outcome.is_disk_full)
     assert outcome.summary[metrics.TEST_ACCURACY] == 0.5
     assert outcome.summary[metrics.ROUNDS] == (2 if result else 1)
+
+
+def test_a_trial_that_another_process_still_works_on_has_not_failed(tmp_path):
+    """As where a host is cut off: its trial is started elsewhere, and refused there while the first process lives."""
+    trial = make_trial(quick_sweep(tmp_path, {"seed": {"values": [0]}}), tmp_path, 0, {"seed": 0})
+    with at_work(trial.files.start_attempt()):
+        assert judge(trial, 2, {}, asked_to_stop=None).state is TrialState.INTERRUPTED
+    failed = judge(trial, 2, {}, asked_to_stop=None)
+    assert (failed.state, failed.ending) == (TrialState.FAILED, Ending.CRASHED)
+    assert failed.message.startswith("crashed (exit code 2): no output (log: ")
+    killed = judge(trial, -9, {}, asked_to_stop=None)
+    assert (killed.ending, killed.message.partition(":")[0]) == (Ending.KILLED, "killed (signal 9)")
+
+
+@pytest.mark.parametrize("name", ["n" * 400, "é" * 300])
+def test_a_sweep_with_a_long_name_has_a_directory(name, tmp_path):
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0]}}, name=name)
+    sweep.write_copy(sweep.directory)
+    assert len(sweep.directory.name.encode()) <= 209
+    assert sweep.identifier != quick_sweep(tmp_path, {"seed": {"values": [0]}}, name=name + "x").identifier

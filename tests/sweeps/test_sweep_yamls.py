@@ -14,7 +14,7 @@ from fl_platform.runs import metrics
 from fl_platform.sweeps.check import check_sweep
 from fl_platform.sweeps.definition import read_sweep
 from fl_platform.sweeps.proposals import grid
-from fl_platform.sweeps.trials import plan
+from fl_platform.sweeps.trials import make_trial
 from tools.sweeps import all_sweeps, grid_of, header, write
 
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
@@ -29,8 +29,8 @@ SIZES = {
     "fig_memory_mnist": 7 * 9, "fig_memory_cifar10": 7 * 9, "fig_policies_mnist": 5 * 9, "demo_digits": 32,
     "variants_mnist": 54,
     "rates_mnist": 324,
-    "robust_digits": 7 * 3 * 5 * 2 * 3, "tune_benchmark_digits": 38 * 4, "benchmark_digits": 38 * 3,
-    "tune_benchmark_mnist": 38 * 9, "benchmark_mnist": 38 * 3,
+    "robust_digits": 7 * 3 * 5 * 2 * 3, "tune_benchmark_digits": 40 * 4, "benchmark_digits": 40 * 3,
+    "tune_benchmark_mnist": 40 * 6, "benchmark_mnist": 40 * 3, "tune_personal_mnist": 7 * 6, "personal_mnist": 7 * 3,
 }  # fmt: skip
 SMALL = [
     "data.name=digits",
@@ -66,7 +66,7 @@ def test_a_trial_of_a_sweep_runs_two_rounds(path: Path, tmp_path: Path, monkeypa
     monkeypatch.chdir(SWEEPS.parent)
     sweep = read_sweep(path, [*SMALL, f"output.dir={tmp_path}"])
     points = grid(sweep)
-    trial = plan(sweep, tmp_path, 0, points[len(points) * 2 // 3])
+    trial = make_trial(sweep, tmp_path, 0, points[len(points) * 2 // 3])
     assert launch(trial.spec).summary[metrics.ROUNDS] == 2
 
 

@@ -3,9 +3,10 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 
 import pytest
 import wandb
@@ -18,7 +19,7 @@ from fl_platform.errors import UserError
 from fl_platform.federation.launch import launch
 from fl_platform.runs import wandb_logs
 from fl_platform.runs.checkpoint_files import sorted_checkpoints
-from fl_platform.tracking import identity
+from fl_platform.tracking import identity, logger
 from fl_platform.tracking.identity import describe
 from fl_platform.tracking.logger import open_logger
 
@@ -44,6 +45,10 @@ def spec_for(output, *args):
 def log_file(result):
     [path] = result.wandb_directory.glob("run-*.wandb")
     return path
+
+
+def records_of(result):
+    return map(Record.FromString, wandb_logs._payloads(log_file(result).read_bytes(), []))
 
 
 def log_of(result):
@@ -100,6 +105,23 @@ def test_the_log_on_disk_and_the_rows_on_disk_agree(finished):
     assert [json.loads(line) for line in path.read_text().splitlines()] == rows_of(log_of(result))
 
 
+def plain_name(package):
+    """The name of a package, however it is spelled."""
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def test_the_log_has_the_installed_packages_as_a_file(finished):
+    _, result = finished
+    lines = (result.wandb_directory / "files" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert f"torch=={version('torch')}" in lines
+    assert f"lightning=={version('lightning')}" in lines
+    names = {plain_name(line.partition("==")[0]) for line in lines}
+    assert len(names) == len(lines) > 50
+    assert names <= {plain_name(found.name) for found in distributions()}
+    saved = [file.path for record in records_of(result) if record.HasField("files") for file in record.files.files]
+    assert "requirements.txt" in saved  # so that `wandb sync` sends it
+
+
 def test_the_summary_says_how_the_run_ended(finished):
     _, result = finished
     summary = log_of(result).summary
@@ -143,7 +165,7 @@ def test_the_run_is_named_grouped_and_tagged(finished):
 
 def test_round_is_the_x_axis(finished):
     _, result = finished
-    records = map(Record.FromString, wandb_logs._payloads(log_file(result).read_bytes(), []))
+    records = records_of(result)
     axes = {
         record.metric.name or record.metric.glob_name: record.metric for record in records if record.HasField("metric")
     }
@@ -151,6 +173,17 @@ def test_round_is_the_x_axis(finished):
     assert {metric.step_metric for name, metric in axes.items() if name != "round"} == {"round"}
     assert "*" in axes or "test/accuracy" in axes
     assert "trainer/global_step" not in axes
+
+
+def test_a_login_is_looked_for_as_online_after_an_offline_run(finished, tmp_path, monkeypatch):
+    modes = []
+    monkeypatch.setattr(logger, "logged_in", lambda: modes.append(wandb.setup().settings.mode))  # offline finds none
+    assert wandb.setup().settings.mode == "offline"
+    spec = spec_for(tmp_path, "tracking.mode=online")
+    with pytest.raises(UserError, match="wandb login"):
+        open_logger(spec, describe(spec))
+    wandb.setup(wandb.Settings(mode="offline"))
+    assert modes == ["online"]
 
 
 def test_nothing_is_left_behind_in_the_process(finished):

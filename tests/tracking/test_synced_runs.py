@@ -34,7 +34,9 @@ def stops():
 
 def sync(server: WandbServer, directory: Path) -> None:
     command = [sys.executable, "-m", "wandb", "sync", *map(str, sorted(directory.glob("wandb/offline-run-*")))]
-    done = subprocess.run(command, env=server.environment(), capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, cwd=directory, env=server.environment(), capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,0 +1,25 @@
+"""Imports of many modules without the garbage collector looking through them."""
+
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def quick_imports() -> Iterator[None]:
+    """Leave the garbage collector out while torch and Lightning are imported, and what they made for good.
+
+    They make a million objects that stay until the end, and the collector would look through all of them every time
+    they have grown by a quarter, and again in long runs and when the process ends: a sixth of the time that `run` takes
+    to its first round.
+    """
+    if "lightning" in sys.modules or not gc.isenabled():  # later calls would also keep what is garbage by now
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
