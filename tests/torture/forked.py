@@ -95,6 +95,7 @@ def server() -> Server:
 # --- the forking process ---
 
 IMPORTED = (
+    "importlib.readers",
     "fl_platform.federation.launch",
     "fl_platform.cli.run",
     "fl_platform.cli.sweep",

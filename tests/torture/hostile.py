@@ -144,9 +144,9 @@ class Tally:
         return outcome
 
     def record(self, note: Callable[[str, object], None], what: str, at_least: float) -> None:
-        """Note the figures; at least one case and this share of them must have been accepted."""
+        """Note the figures; at least one case and, of a hundred or more, this share must have been accepted."""
         note(what, f"{self.cases}, {self.accepted} accepted")
-        wanted = max(1, int(at_least * self.cases))
+        wanted = max(1, int(at_least * self.cases)) if self.cases >= 100 else 1
         assert self.accepted >= wanted, f"{self.accepted} of {self.cases} {what} accepted, expected {wanted} or more"
 
 

@@ -58,7 +58,9 @@ def bits(output: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def reference(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Any:
+    if not request.config.getoption("--torture"):
+        pytest.skip("starts processes, which takes seconds: with --torture")
     output = tmp_path_factory.mktemp("reference") / "runs"
     in_a_process(output, "gradma")
     (path,) = discover(output).logs
@@ -77,16 +79,10 @@ WAYS: dict[str, Callable[[Path, str], None]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_running_gives_the_same_bits(
-    way: str,
-    reference: Any,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    record_property: Callable[[str, object], None],
+    way: str, reference: Any, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     if "Ray" in way:
         pytest.importorskip("ray", reason="ray is not installed")
-    if not request.config.getoption("--torture"):
-        pytest.skip("starts processes, which takes seconds: with --torture")
     WAYS[way](tmp_path / "runs", "gradma")
     assert differences(reference, bits(tmp_path / "runs")) == []
     record_property(f"equal bits in {way}", "checkpoint, rows, result and report")
@@ -106,10 +102,8 @@ def test_twice_in_one_process_after_other_runs(
 
 
 def test_the_order_of_sets_and_dictionaries_is_no_input(
-    reference: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: Callable[[int, int], int]
+    reference: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not scale(0, 1):
-        pytest.skip("starts processes, which takes seconds: with --torture")
     for seed in range(2):
         monkeypatch.setenv("PYTHONHASHSEED", str(seed))
         in_a_process(tmp_path / str(seed) / "runs", "gradma")

@@ -207,7 +207,7 @@ def test_ctrl_c_saves_and_twice_leaves_at_once_and_nothing_is_lost(tmp_path: Pat
         saved = int(newest_checkpoint(tmp_path / "runs").name[6:12])
         assert rounds_on_disk(tmp_path / "runs") - saved in range(signals)
         (shown,) = Store(tmp_path / "runs").look().runs.values()
-        assert shown.log.status == ("interrupted" if signals == 1 else "crashed")
+        assert shown.log.status == "interrupted"
     for event in (20, 60, 100, 200):  # twice while torch writes a checkpoint, which makes an error of its own of it
         twice = f"from tests.torture.kill_points import arm; arm('checkpoint', 2, {event}, (2, 2))"
         ended = forked.run(args, tmp_path, twice)

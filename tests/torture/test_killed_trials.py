@@ -39,7 +39,7 @@ def make_watched(directory: Path, trials: int) -> tuple[Sweep, list[str]]:
 def killed_trials(sweep: Sweep) -> int:
     """As many as launchers noticed; those of a launcher that died itself come on top."""
     failed = [json.loads(event["data"])["message"] for event in events(sweep.directory) if event["kind"] == "failed"]
-    assert [message for message in failed if not message.startswith("signal 9")] == []
+    assert [message for message in failed if not message.startswith("killed (signal 9)")] == []
     return len(failed)
 
 

@@ -126,8 +126,11 @@ sys.exit(code)
 def test_a_launcher_of_many_tiny_trials_stays_as_small_as_it_was(
     tmp_path: Path, scale: Scale, record_property: Record
 ) -> None:
-    """Trials are real processes of a shell script; the launcher is killed in the middle, and another goes on."""
-    trials = scale(0, 1000)
+    """Trials are real processes of a shell script; the launcher is killed in the middle, and another goes on.
+
+    FL_TORTURE_TRIALS=10000 makes it that many.
+    """
+    trials = scale(0, int(os.environ.get("FL_TORTURE_TRIALS", "1000")))
     if not trials:
         pytest.skip("a thousand processes: only with --torture")
     (tmp_path / "stub").write_text(STUB)

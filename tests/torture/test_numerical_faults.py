@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fl_platform.algorithms import base
+from fl_platform.paper.methods import METHODS
 from fl_platform.runs import metrics
 from fl_platform.runs.checkpoint_files import newest_valid
 from tests.torture.hostile import judge
@@ -52,7 +52,7 @@ def check_ends_at(ran: Ran, round: int | None) -> None:
 
 
 def names(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    return tuple(base.names()) if request.config.getoption("--torture") else NAMES
+    return tuple(METHODS) if request.config.getoption("--torture") else NAMES
 
 
 def test_a_worker_that_sends_nan_ends_the_run_in_that_round(
