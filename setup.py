@@ -9,6 +9,7 @@ COPIED = {
     "sweeps": ["*.yaml"],
     "reports/demo": ["report.yaml"],
     "reports/mnist": ["report.yaml", "runs.parquet", "README.md", "variants.md"],
+    "reports/rates": ["report.yaml", "runs.parquet", "README.md"],
     "reports/robust": ["report.yaml", "runs.parquet", "README.md"],
     "reports/benchmark": ["report.yaml", "runs.parquet", "README.md"],
 }

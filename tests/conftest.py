@@ -1,6 +1,8 @@
 """Every test runs offline, on one thread, and keeps W&B and matplotlib out of the home directory."""
 
 import atexit
+import functools
+import importlib.metadata
 import os
 import tempfile
 from collections.abc import Callable
@@ -23,7 +25,7 @@ os.environ.update(
     {
         "OMP_NUM_THREADS": "1",  # read when torch is first imported, here and in child processes
         "MPLBACKEND": "agg",
-        "MPLCONFIGDIR": scratch.name,
+        "MPLCONFIGDIR": str(ROOT / "build" / "cache" / "matplotlib"),  # a list of fonts takes seconds to make
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "RAY_USAGE_STATS_ENABLED": "0",
         "WANDB_CACHE_DIR": scratch.name,
@@ -36,7 +38,10 @@ os.environ.update(
     }
 )
 
-hypothesis.settings.register_profile("fl_platform", deadline=None, derandomize="CI" in os.environ)
+# A Trainer looks through the metadata of all installed packages, which do not change: a third of a run of one round.
+importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)
+
+hypothesis.settings.register_profile("fl_platform", deadline=None, max_examples=50, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("fl_platform")
 
 

@@ -28,29 +28,37 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that a wheel of the sources is installed to, without its requirements."""
+    """The directory that the source distribution is installed to, through its wheel and without its requirements."""
     source, place = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     for name in BUILT_FROM:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, source)
+    build = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    packed = tmp_path_factory.mktemp("packed")
+    subprocess.run([sys.executable, "-c", build, str(packed)], cwd=source, check=True, capture_output=True)
+    [archive] = packed.glob("*.tar.gz")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--no-compile", "--target", str(place)]
-    subprocess.run([*pip, "install", *options, str(source)], check=True, capture_output=True)
+    subprocess.run([*pip, "install", *options, str(archive)], check=True, capture_output=True)
     shutil.rmtree(source)
     return place
 
 
 @pytest.fixture
 def command(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Call the installed ``fl-platform`` in an empty directory; it must succeed."""
+    """Call the installed ``fl-platform`` in an empty directory, ``then`` once more; it must succeed."""
     monkeypatch.chdir(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(installed)}
 
-    def call(*args: str) -> subprocess.CompletedProcess[str]:
+    def call(*args: str, then: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+        program = [str(installed / "bin" / "fl-platform"), *args]
+        if then:
+            both = f"from fl_platform.cli import main; raise SystemExit(main({[*args]}) or main({[*then]}))"
+            program = ["-c", both]
         done = subprocess.run(
-            [sys.executable, str(installed / "bin" / "fl-platform"), *args],
+            [sys.executable, *program],
             env=environment,
             capture_output=True,
             text=True,
@@ -65,19 +73,23 @@ def command(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_installed_package_has_its_sweeps_and_reports(installed: Path, command: Command) -> None:
     assert command("--version").stdout == f"fl_platform {fl_platform.__version__}\n"
     listed = command("report").stdout
-    assert [line.split()[0] for line in listed.splitlines()] == ["benchmark", "demo", "mnist", "robust"]
+    assert [line.split()[0] for line in listed.splitlines()] == ["benchmark", "demo", "mnist", "rates", "robust"]
     files = installed / "fl_platform" / "paper" / "files"
     assert {path.name for path in (files / "sweeps").iterdir()} == {path.name for path in ROOT.glob("sweeps/*.yaml")}
-    archive = Path("reports", "mnist", "runs.parquet")
-    assert (files / archive).read_bytes() == (ROOT / archive).read_bytes()
+    archives = [path.relative_to(ROOT) for path in ROOT.glob("reports/*/runs.parquet")]
+    assert {"benchmark", "mnist", "rates", "robust"} <= {path.parent.name for path in archives}
+    for archive in archives:
+        assert (files / archive).read_bytes() == (ROOT / archive).read_bytes()
     assert (installed / "fl_platform" / "py.typed").exists()
 
 
 def test_a_packaged_sweep_runs_and_is_reported_anywhere(command: Command, tmp_path: Path) -> None:
     small = ("algorithm.name=[fedavg]", "seed=[0]", "num_rounds=1", "tracking.mode=disabled", "output.dir=runs/demo")
-    assert "1/1 done" in command("sweep", "run", "demo_digits", "--in-process", *small).stdout
+    report = ("report", "--source", "runs/demo", "--rows", "algorithm.name")
+    printed = command("sweep", "run", "demo_digits", "--in-process", *small, then=report).stdout
+    assert "1/1 done" in printed
     assert (tmp_path / "runs" / "demo" / "sweeps").is_dir()
-    assert "fedavg" in command("report", "--source", "runs/demo", "--rows", "algorithm.name").stdout
+    assert "fedavg" in printed.partition("1/1 done")[2]
 
 
 def test_a_packaged_sweep_finds_its_chosen_values_anywhere(command: Command) -> None:

@@ -30,6 +30,8 @@ EXAMPLES = {
     "target": "{kind: target, name: table2, unit: rounds, target: 0.9}",
     "paper_table1": "{kind: paper_table1, name: beside_table1, select: best}",
     "paper_table2": "{kind: paper_table2, name: beside_table2}",
+    "rules": "{kind: rules, name: rules, by: aggregation, keys: [local_lr, server_lr], rules: [best, common_late]}",
+    "settings": "{kind: settings, name: settings, by: aggregation, keys: [local_lr, server_lr]}",
     "significance": "{kind: significance, name: against_gradma, reference: gradma}",
     "paired": "{kind: paired, name: differences, reference: fedavg, level: 0.95}",
     "aggregate": "{kind: aggregate, name: over_scenarios, reference: fedavg}",

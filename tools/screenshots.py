@@ -8,8 +8,6 @@ The curves and the table come from reports/mnist/runs.parquet, the dashboard fro
 import os
 import shutil
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +15,7 @@ from typing import Any
 
 from fl_platform.cli import exit_code
 from fl_platform.cli.parser import Parser
-from fl_platform.dashboard.server import HOST, bind, make_server
-from fl_platform.dashboard.store import Store
+from fl_platform.dashboard.server import served
 from fl_platform.errors import UserError
 from fl_platform.paper.packaged import packaged
 from fl_platform.reporting import figures, render, tables
@@ -29,10 +26,11 @@ SHOWN = ["fedavg", "scaffold", "fedavgm", "gradma"]
 """The methods of the picture of curves: few enough to tell apart."""
 CHROMIUM_OPTIONS = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 _PAGE = """<!doctype html><meta charset="utf-8"><style>
-body { font: 15px/1.35 "DejaVu Sans", sans-serif; margin: 18px; color: #1f2937; width: max-content }
+body { font: 15px/1.35 "DejaVu Sans", sans-serif; margin: 0; padding: 18px; color: #1f2937; width: max-content }
 table { border-collapse: collapse } caption { text-align: left; font-weight: bold; padding-bottom: 8px }
 th, td { padding: 3px 14px; text-align: right; border-bottom: 1px solid #e5e7eb }
 th:first-child, td:first-child { text-align: left } thead th { border-bottom: 2px solid #374151 }
+tbody + tbody tr:first-child > * { border-top: 2px solid #9ca3af }
 ul, p { display: none }
 </style>"""
 
@@ -52,7 +50,7 @@ def main(args: list[str]) -> int:
     )
     curves.savefig(options.out / "curves.png", dpi=110, bbox_inches="tight", metadata={"Software": None})
     print(options.out / "curves.png")
-    with browser() as opened, served(options.runs) as address:
+    with browser() as opened, served(options.runs) as (address, _):
         page = opened.new_page(viewport={"width": 1280, "height": 800}, device_scale_factor=1)
         page.set_content(_PAGE + render.render(table(runs), "html"))
         page.locator("body").screenshot(path=options.out / "table.png")
@@ -65,7 +63,7 @@ def main(args: list[str]) -> int:
             # where the runs lie on this machine is of no interest
             page.evaluate("document.getElementById('root').textContent = 'runs/demo'")
             path = options.out / ("dashboard.png" if view == "curves" else "dashboard_runs.png")
-            page.screenshot(path=path)
+            page.screenshot(path=path, clip={"x": 0, "y": 0, "width": 1280, "height": 640 if view == "curves" else 800})
             print(path)
     return 0
 
@@ -96,27 +94,6 @@ def browser() -> Iterator[Any]:
             yield opened
         finally:
             opened.close()
-
-
-@contextmanager
-def served(root: Path) -> Iterator[str]:
-    """The address of a dashboard of ``root`` that runs in this process."""
-    store = Store(root)
-    store.look()
-    listener = bind(0)
-    server = make_server(store)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    store.start()
-    try:
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://{HOST}:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        store.close()
-        listener.close()
 
 
 if __name__ == "__main__":
