@@ -85,7 +85,7 @@ class Algorithm(Rules, L.Callback):
     pools_data: ClassVar[bool] = False
     """Whether one worker has the data of all and takes the steps of the whole cohort."""
     is_scored_by_workers: ClassVar[bool] = False
-    """Whether test figures are means over the workers' models (``worker_model``) instead of the server's."""
+    """Whether test metrics are means over the workers' models (``worker_model``) instead of the server's."""
     sends: ClassVar[tuple[str, ...]] = ()
     """Names of ``finish_local`` that go to the server."""
 

@@ -160,7 +160,7 @@ class ProjectedServer(MemoryRules, SlowMomentum):
 
     def prepare(self, federation: Federation) -> None:
         super().prepare(federation)
-        self._figures: dict[str, float] = {}
+        self._diagnostics: dict[str, float] = {}
         self._ranks, dim = federation.ranks, federation.layout.dim
         self._share = self._ranks.share(dim) if self.memory_shard else slice(0, dim)
         self._is_shared = self.memory_shard and self._ranks.size > 1
@@ -197,7 +197,7 @@ class ProjectedServer(MemoryRules, SlowMomentum):
         )
         before = torch.linalg.vector_norm(momentum)
         self.momentum = self._ranks.whole(found.vectors, len(momentum)) if self._is_shared else found.vectors
-        self._figures = {
+        self._diagnostics = {
             metrics.QP_SERVER_ACTIVE: float(found.active.double().mean()),
             metrics.QP_SERVER_RATIO: float(torch.linalg.vector_norm(self.momentum) / before),
             metrics.QP_SERVER_RESIDUAL: float(found.residual.max()),
@@ -221,7 +221,7 @@ class ProjectedServer(MemoryRules, SlowMomentum):
         super().load_state_dict(state_dict)
 
     def diagnostics(self) -> dict[str, float]:
-        return {**self._figures, **(self.memory.statistics() if self.memory else {})}
+        return {**self._diagnostics, **(self.memory.statistics() if self.memory else {})}
 
 
 def clip(segment: tuple[int, int], share: slice) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Local training only: every worker trains a model of its own on its own data. A reference without federation.
 
 All start from x_0. A worker takes its local steps in the rounds for which it is sampled, from where it stopped the last
-time, and nothing is sent. Test figures are means over all N workers' models, each scored on the whole test set (workers
+time, and nothing is sent. Test metrics are means over all N workers' models, each scored on the whole test set (workers
 that were never sampled have x_0), which makes an evaluation cost as much as one model for every worker seen;
 ``evaluation.workers=true`` scores each model on its worker's own test samples. The server's model stays x_0.
 """
@@ -18,7 +18,7 @@ from fl_platform.models.flat import Stack, Vector
 
 @dataclass(eq=False)
 class LocalOnly(ReferenceRules, Algorithm, name="local_only", label="Local only"):
-    """Every worker trains alone; figures are means over the workers' models."""
+    """Every worker trains alone; metrics are means over the workers' models."""
 
     group: ClassVar[str] = "reference"
     kind: ClassVar[str] = "baseline"

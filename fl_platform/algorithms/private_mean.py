@@ -68,7 +68,7 @@ class PrivateMean(Algorithm):
         super().prepare(federation)
         self.refuse_what_has_no_noise()
         self.clip = self.clip_norm
-        self._figures: dict[str, float] = {}
+        self._diagnostics: dict[str, float] = {}
         self.seed, self.cohort_size = federation.seed, federation.cohort_size
         self.accountant = self.accountant_of(federation)
 
@@ -100,12 +100,12 @@ class PrivateMean(Algorithm):
 
     def _note(self, factors: Tensor) -> None:
         spent = self.accountant.epsilon(self.rounds_spent, self.delta or 0.0)
-        self._figures = {metrics.EPSILON: spent} if math.isfinite(spent) else {}
+        self._diagnostics = {metrics.EPSILON: spent} if math.isfinite(spent) else {}
         if self.clip is not None:
-            self._figures |= {
+            self._diagnostics |= {
                 metrics.CLIP_NORM: self.clip,
                 metrics.CLIPPED_SHARE: float((factors < 1).double().mean()) if len(factors) else 0.0,
             }
 
     def diagnostics(self) -> dict[str, float]:
-        return super().diagnostics() | self._figures
+        return super().diagnostics() | self._diagnostics

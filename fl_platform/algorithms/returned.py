@@ -60,7 +60,7 @@ def check_names(algorithm: Algorithm, hook: str, value: Any, names: Iterable[str
         raise HookResultError(algorithm, hook, found, expected)
 
 
-def figures_of(algorithm: Algorithm) -> dict[str, float]:
+def diagnostics_of(algorithm: Algorithm) -> dict[str, float]:
     """The ``diagnostics`` of an algorithm; HookResultError unless they are numbers by name."""
     found = algorithm.diagnostics()
     check_names(algorithm, "diagnostics", found)

@@ -139,7 +139,7 @@ def print_workers(counts: NDArray[np.int64]) -> None:
 
 
 def print_summary(counts: NDArray[np.int64], batch_size: int) -> None:
-    """Print figures of the whole partition."""
+    """Print a summary of the whole partition."""
     sizes = counts.sum(axis=1)
     shares = sizes / sizes.sum()
     for name, value in {

@@ -120,7 +120,9 @@ def check_options(parser: argparse.ArgumentParser) -> None:
 def best_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``sweep best``."""
     target_options(parser)
-    parser.add_argument("--by", default="test/top_accuracy", metavar="FIGURE", help="summary figure to choose by")
+    parser.add_argument(
+        "--by", default="test/top_accuracy", metavar="MEASURE", help="measure of the summary to choose by"
+    )
     parser.add_argument(
         "--select-on", choices=("test", "validation"), help="insist on what the trials were evaluated on"
     )

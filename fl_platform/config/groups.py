@@ -76,7 +76,7 @@ class EvaluationConfig:
         at_most=1,
     )
     metrics: list[str] = option(
-        [], "figures of the test set beside accuracy and loss", choices=FURTHER_METRICS, identity="changed"
+        [], "metrics of the test set beside accuracy and loss", choices=FURTHER_METRICS, identity="changed"
     )
     workers: bool = option(
         False,

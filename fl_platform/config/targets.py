@@ -1,4 +1,4 @@
-"""Targets of a run: accuracies, or other figures with a bound, such as ``perplexity<=4.5`` or ``epsilon>=8``."""
+"""Targets of a run: accuracies, or other metrics with a bound, such as ``perplexity<=4.5`` or ``epsilon>=8``."""
 
 import math
 import re
@@ -42,7 +42,7 @@ class Target:
         return f"ac={self.value * 100:g}%" if self.metric == "accuracy" else self.text
 
     def is_reached(self, found: float) -> bool:
-        """Whether a figure is at the bound or better; one that is not a number is not."""
+        """Whether a value is at the bound or better; one that is not a number is not."""
         return found <= self.value if self.is_better_smaller else found >= self.value
 
 

@@ -88,12 +88,12 @@ def evaluate(
     with allowing_tf32(network.allows_tf32):
         logits = torch.cat(threads.map(forward, torch.split(inputs, batch_of(inputs))))
     is_hit = (logits.argmax(1) == labels).double()
-    figures = torch.zeros(1 + 2 * num_classes, dtype=torch.float64, device=logits.device)
-    figures[0] = F.cross_entropy(logits, labels, reduction="sum")
-    figures[1 : 1 + num_classes].index_add_(0, labels, is_hit)  # no bincount, whose length the host would wait for
-    figures[1 + num_classes :].index_add_(0, labels, torch.ones_like(is_hit))
-    ranks.sum(figures)
-    total_loss, correct, total = np.split(figures.cpu().numpy(), [1, 1 + num_classes])
+    sums = torch.zeros(1 + 2 * num_classes, dtype=torch.float64, device=logits.device)
+    sums[0] = F.cross_entropy(logits, labels, reduction="sum")
+    sums[1 : 1 + num_classes].index_add_(0, labels, is_hit)  # no bincount, whose length the host would wait for
+    sums[1 + num_classes :].index_add_(0, labels, torch.ones_like(is_hit))
+    ranks.sum(sums)
+    total_loss, correct, total = np.split(sums.cpu().numpy(), [1, 1 + num_classes])
     loss = float(total_loss[0] / total.sum())
     if not further:
         return Scores(loss, correct, total)

@@ -18,7 +18,7 @@ BINS = 15
 def further_metrics(
     names: Sequence[str], logits: Tensor, labels: Tensor, loss: float, correct: np.ndarray, total: np.ndarray
 ) -> dict[str, float]:
-    """The named figures of logits (n, K), their mean loss and their counts per class."""
+    """The named metrics of logits (n, K), their mean loss and their counts per class."""
     found = {}
     for name in names:
         if name == "perplexity":
@@ -31,7 +31,7 @@ def further_metrics(
 
 
 def of_torchmetrics(name: str, logits: Tensor, labels: Tensor) -> float:
-    """A figure that torchmetrics computes; it is imported when one is asked for."""
+    """A metric that torchmetrics computes; it is imported when one is asked for."""
     from torchmetrics.functional import classification
 
     if name == "macro_f1":

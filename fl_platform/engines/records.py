@@ -20,7 +20,7 @@ class Records:
             self._values.setdefault(name, (how, []))[1].extend(values)
 
     def of_all(self, ranks: Ranks) -> "Records":
-        """The figures of all ranks, in rank order. Names are exchanged as objects and values as tensors."""
+        """The records of all ranks, in rank order. Names are exchanged as objects and values as tensors."""
         own = {name: (how, torch.cat(values).to(ranks.device)) for name, (how, values) in self._values.items()}
         found = ranks.collect({name: (how, len(values)) for name, (how, values) in own.items()})
         together = Records()

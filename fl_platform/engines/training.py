@@ -123,7 +123,7 @@ class LocalTraining:
         return self._perceptron if has_default(self.algorithm, "local_loss") else None
 
     def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
-        """Train the workers and write what they end with into ``rows`` of the result; returns recorded figures."""
+        """Train the workers and write what they end with into ``rows`` of the result; returns what hooks recorded."""
         records, size = Records(), len(work.workers)
         [plan] = self._load(work, {"step": work.plan})
         objective = self._objective(self, work, plan)

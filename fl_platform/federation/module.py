@@ -43,7 +43,7 @@ from fl_platform.federation.faults import with_faulty_labels
 from fl_platform.federation.history import History
 from fl_platform.federation.pool import WorkerPool
 from fl_platform.federation.round import RUNNING_STATISTICS, Model, Server, federated_round, size_table
-from fl_platform.federation.schedules import are_workers_evaluated, due_figures, is_evaluated
+from fl_platform.federation.schedules import are_workers_evaluated, due_metrics, is_evaluated
 from fl_platform.federation.scoreboard import Scoreboard, class_accuracy
 from fl_platform.federation.state import WorkerStates
 from fl_platform.federation.stopped import SkippedRound, without_stop_iteration
@@ -227,7 +227,7 @@ class FederatedModule(L.LightningModule):
         self.global_params, self.global_buffers = done.model
         if done.is_diverged:
             self._diverge()
-        self.row = done.figures | self.scoreboard.spent(done.num_bytes, time.perf_counter() - started)
+        self.row = done.logged | self.scoreboard.spent(done.num_bytes, time.perf_counter() - started)
         self.scoreboard.noted(self.row)
 
     def _diverge(self) -> None:
@@ -244,7 +244,7 @@ class FederatedModule(L.LightningModule):
             self._evaluate_server()
         is_due = are_workers_evaluated(self.config, self.round) or self.trainer.should_stop
         if self.worker_evaluation is not None and is_due and self.scoreboard.diverged_round is None:
-            found = self.worker_evaluation.figures(Model(self.scored_params, self.global_buffers), self.round)
+            found = self.worker_evaluation.metrics(Model(self.scored_params, self.global_buffers), self.round)
             self.row |= found
             self.log_dict(found, logger=False, batch_size=1)
 
@@ -256,8 +256,8 @@ class FederatedModule(L.LightningModule):
             self._diverge()
             return
         per_class = class_accuracy(scores.correct, scores.total)
-        figures = {"loss": scores.loss, **scores.further}
-        self.row |= self.scoreboard.evaluated(self.round, scores.accuracy, per_class, figures)
+        others = {"loss": scores.loss, **scores.further}
+        self.row |= self.scoreboard.evaluated(self.round, scores.accuracy, per_class, others)
         self._offer(scores)
         for name, params in also_evaluated(self.algorithm, self.global_params).items():
             other = self.evaluate(params)
@@ -320,7 +320,7 @@ class FederatedModule(L.LightningModule):
             self.pool.load_state_dict(saved["pool"])
             self.streams.load_state_dict(saved["streams"])
             self.states.load_state_dict(saved["states"])
-            self.restore_figures(saved, Path(self.trainer.ckpt_path or "").parent)
+            self.restore_rounds(saved, Path(self.trainer.ckpt_path or "").parent)
             if choice := engine_to_go_on_with(saved.get("engine"), self.config.engine, self.engine_choice):
                 self._use_engine(choice, self.server.initial)
             if self.trainer.state.fn is not TrainerFn.FITTING:  # Lightning restores callbacks for training only
@@ -331,7 +331,7 @@ class FederatedModule(L.LightningModule):
                 "leave out --continue or --resume to start again"
             ) from None
 
-    def restore_figures(self, saved: dict[str, Any], beside: Path) -> None:
+    def restore_rounds(self, saved: dict[str, Any], beside: Path) -> None:
         """Take over the rounds so far from what ``on_save_checkpoint`` put under ``federated``.
 
         ``beside`` is the checkpoint's directory, where the files of earlier rows lie.
@@ -343,7 +343,7 @@ class FederatedModule(L.LightningModule):
     def _forget_early_evaluation(self) -> None:
         """A round that was evaluated because it was to be the last, and is not, counts as the others between two."""
         if self.history and self.scoreboard.diverged_round is None:
-            kept = due_figures(self.config, self.history[-1])
+            kept = due_metrics(self.config, self.history[-1])
             if len(kept) < len(self.history[-1]):
                 self.history.replace_last(kept)
                 self.scoreboard = Scoreboard.of_rows(self.scoreboard.targets, self.history)

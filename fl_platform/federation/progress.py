@@ -143,7 +143,7 @@ class GracefulStop(L.Callback):
 
 
 class RowFile(L.Callback):
-    """Every round's figures as a line of JSON, at once: what a dashboard, a sweep or a kill finds on the disk."""
+    """Every round's metrics as a line of JSON, at once: what a dashboard, a sweep or a kill finds on the disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -35,7 +35,7 @@ def gpu_use(device: torch.device) -> dict[str, float]:
     """The memory this process holds on a CUDA device, and how busy the device is where NVIDIA's library tells it."""
     if device.type != "cuda":
         return {}
-    figures: dict[str, float] = {GPU_MEMORY: torch.cuda.memory_reserved(device)}
+    values: dict[str, float] = {GPU_MEMORY: torch.cuda.memory_reserved(device)}
     with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # pynvml is not installed, or lacks this device
-        figures[GPU] = torch.cuda.utilization(device)
-    return figures
+        values[GPU] = torch.cuda.utilization(device)
+    return values

@@ -1,4 +1,4 @@
-"""What a run leaves to the one who started it: figures, rounds and the trained model."""
+"""What a run leaves to the one who started it: summary, rounds and the trained model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

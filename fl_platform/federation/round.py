@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fl_platform.algorithms.base import Algorithm, LocalStart, Start, Updates, has_default
-from fl_platform.algorithms.returned import HookResultError, check_returned, figures_of
+from fl_platform.algorithms.returned import HookResultError, check_returned, diagnostics_of
 from fl_platform.config.schema import Config
 from fl_platform.data.streams import BatchStreams
 from fl_platform.engines.cohort import TrainingPool, survey_cohort, train_cohort
@@ -81,13 +81,13 @@ class Round:
     """What a round leaves."""
 
     model: Model
-    figures: dict[str, Any]  # logged
+    logged: dict[str, Any]  # metrics, by name
     num_bytes: int  # sent to and by workers
     is_diverged: bool = False
 
 
 def federated_round(server: Server, model: Model, round: int) -> Round:
-    """Carry out one round and return the new global model, with the figures to log.
+    """Carry out one round and return the new global model, with the metrics to log.
 
     Algorithm 1 of the paper                                                  here
       8  the server samples S_t and transmits x_t                             pool.sample
@@ -100,25 +100,25 @@ def federated_round(server: Server, model: Model, round: int) -> Round:
     finite is not applied.
     """
     cohort = server.pool.sample(round)
-    figures, num_bytes = cohort_figures(cohort, round), bytes_sent(server, model, cohort)
+    logged, num_bytes = cohort_metrics(cohort, round), bytes_sent(server, model, cohort)
     if len(cohort.reporting) == 0:
-        return Round(step_alone(server, model, round, figures), figures, num_bytes)
+        return Round(step_alone(server, model, round, logged), logged, num_bytes)
     server.algorithm.begin_round(cohort.reporting, round)
     result = local_work(server, model, cohort.reporting, round)
-    result = receive(server, send(server, model, result, round), round, figures)
+    result = receive(server, send(server, model, result, round), round, logged)
     if len(result.workers) == 0:
-        return Round(step_alone(server, model, round, figures), figures, num_bytes)
+        return Round(step_alone(server, model, round, logged), logged, num_bytes)
     updates = aggregate(server, model, result, round)
-    figures |= update_figures(updates, result)
-    if not math.isfinite(figures[metrics.UPDATE_NORM]):
-        return Round(model, figures, num_bytes, is_diverged=True)
+    logged |= update_metrics(updates, result)
+    if not math.isfinite(logged[metrics.UPDATE_NORM]):
+        return Round(model, logged, num_bytes, is_diverged=True)
     model = server_step(server, model, updates, result)
     keep_states(server, result)
-    figures |= figures_of(server.algorithm)
-    return Round(model, figures, num_bytes, is_diverged=not bool(torch.isfinite(model.params.sum())))
+    logged |= diagnostics_of(server.algorithm)
+    return Round(model, logged, num_bytes, is_diverged=not bool(torch.isfinite(model.params.sum())))
 
 
-def cohort_figures(cohort: Cohort, round: int) -> dict[str, Any]:
+def cohort_metrics(cohort: Cohort, round: int) -> dict[str, Any]:
     """Who takes part."""
     return {
         metrics.ROUND: round,
@@ -199,15 +199,15 @@ def send(server: Server, model: Model, result: LocalResult, round: int) -> Local
     return compress(result, memory, server.algorithm, server.config, round)
 
 
-def receive(server: Server, result: LocalResult, round: int, figures: dict[str, Any]) -> LocalResult:
+def receive(server: Server, result: LocalResult, round: int, logged: dict[str, Any]) -> LocalResult:
     """What arrives at the server: with the configured faults, and without workers it rejects; both are counted."""
     faults = server.config.faults
     if faults.kind != "none":
         sent_as = update_sent_as(server.algorithm)
-        result, figures[metrics.FAULTY_WORKERS] = inject_faults(result, server.config, round, sent_as)
+        result, logged[metrics.FAULTY_WORKERS] = inject_faults(result, server.config, round, sent_as)
     if faults.reject_nonfinite:
         rows = finite_rows(result)
-        figures[metrics.REJECTED_WORKERS] = len(result.workers) - len(rows)
+        logged[metrics.REJECTED_WORKERS] = len(result.workers) - len(rows)
         result = result.only(rows)
     return result
 
@@ -239,20 +239,20 @@ def weights_by(server: Server, sizes: Tensor) -> Vector:
     return torch.full_like(sizes, 1 / len(sizes)) if server.config.aggregation == "uniform" else sizes / sizes.sum()
 
 
-def update_figures(updates: Updates, result: LocalResult) -> dict[str, Any]:
+def update_metrics(updates: Updates, result: LocalResult) -> dict[str, Any]:
     """Loss, length of the mean update, and what worker hooks recorded; the device is read once for all of them."""
-    figures = {
+    logged = {
         metrics.TRAIN_LOSS: result.loss.mean(),
         metrics.UPDATE_NORM: torch.linalg.vector_norm(updates.mean_delta),
         **result.records.reduced(),
     }
     device = result.loss.device
-    values = torch.stack([figure.to(device, torch.float64) for figure in figures.values()]).tolist()
+    values = torch.stack([value.to(device, torch.float64) for value in logged.values()]).tolist()
     spent = {
         metrics.LOCAL_STEPS: float(result.local_steps.mean()),
         metrics.GRADIENT_PASSES: int(result.gradient_passes.sum()),
     }
-    return dict(zip(figures, values, strict=True)) | spent
+    return dict(zip(logged, values, strict=True)) | spent
 
 
 def server_step(server: Server, model: Model, updates: Updates, result: LocalResult) -> Model:
@@ -274,7 +274,7 @@ def direction_of(server: Server, updates: Updates) -> Vector:
     return direction
 
 
-def step_alone(server: Server, model: Model, round: int, figures: dict[str, Any]) -> Model:
+def step_alone(server: Server, model: Model, round: int, logged: dict[str, Any]) -> Model:
     """The server's step in a round without updates: none, or that of a method whose noise must not be left out."""
     if not server.algorithm.steps_alone:
         return model
@@ -294,7 +294,7 @@ def step_alone(server: Server, model: Model, round: int, figures: dict[str, Any]
             local_momentum=server.config.local_momentum,
         ),
     )
-    figures |= figures_of(server.algorithm)
+    logged |= diagnostics_of(server.algorithm)
     params = torch.sub(model.params, direction, alpha=server_rate(server.config, round))
     return Model(params, model.buffers)
 

@@ -46,8 +46,8 @@ def are_workers_evaluated(config: Config, round: int) -> bool:
     return _is_due(config, round, config.evaluation.workers_every or config.evaluation.every or 1)
 
 
-def due_figures(config: Config, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a round without the figures of evaluations that are not due in it."""
+def due_metrics(config: Config, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a round without the metrics of evaluations that are not due in it."""
     early = [] if is_evaluated(config, row[metrics.ROUND]) else [metrics.EVALUATED]
     early += [] if are_workers_evaluated(config, row[metrics.ROUND]) else [metrics.WORKERS]
     return {name: value for name, value in row.items() if not name.startswith(tuple(early))}

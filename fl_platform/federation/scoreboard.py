@@ -25,7 +25,7 @@ def forgetting(best: np.ndarray, current: np.ndarray) -> float:
 
 @dataclass
 class Scoreboard:
-    """The figures of one run so far: best accuracies, targets reached, communication and time spent."""
+    """The measures of one run so far: best accuracies, targets reached, communication and time spent."""
 
     targets: list[float | str]
     top_accuracy: float = float("nan")
@@ -40,15 +40,15 @@ class Scoreboard:
 
     @classmethod
     def of_rows(cls, targets: list[float | str], rows: Iterable[Mapping[str, Any]]) -> "Scoreboard":
-        """The figures of a run that logged these rows and has not diverged."""
+        """The scoreboard of a run that logged these rows and has not diverged."""
         board = cls(targets)
         for row in rows:
             board.total_bytes, board.total_seconds = row[metrics.TOTAL_BYTES], row[metrics.TOTAL_SECONDS]
             board.noted(row)
             if metrics.TEST_ACCURACY in row:
                 per_class = np.asarray(row[metrics.CLASS_ACCURACY], dtype=np.float64)
-                figures = {name: row[key] for name in _OTHERS if (key := metrics.tested(name)) in row}
-                board.evaluated(row[metrics.ROUND], row[metrics.TEST_ACCURACY], per_class, figures)
+                others = {name: row[key] for name in _OTHERS if (key := metrics.tested(name)) in row}
+                board.evaluated(row[metrics.ROUND], row[metrics.TEST_ACCURACY], per_class, others)
         return board
 
     def spent(self, num_bytes: int, seconds: float) -> dict[str, Any]:
@@ -66,27 +66,29 @@ class Scoreboard:
         if metrics.EPSILON in row:
             self._reach(row[metrics.ROUND], {EPSILON: row[metrics.EPSILON]})
 
-    def _reach(self, round: int, figures: Mapping[str, float]) -> None:
-        """Note what it took to reach the targets that these figures reach for the first time."""
+    def _reach(self, round: int, found: Mapping[str, float]) -> None:
+        """Note what it took to reach the targets that these metrics reach for the first time."""
         for target in self.targets:
             goal = parse_target(target)
-            found = figures.get(goal.metric, float("nan"))
-            if goal.is_reached(found) and metrics.to_target(target, "rounds") not in self.reached:
+            if (
+                goal.is_reached(found.get(goal.metric, float("nan")))
+                and metrics.to_target(target, "rounds") not in self.reached
+            ):
                 for unit, spent in (("rounds", round), ("bytes", self.total_bytes), ("seconds", self.total_seconds)):
                     self.reached[metrics.to_target(target, unit)] = spent
 
     def evaluated(
-        self, round: int, accuracy: float, per_class: np.ndarray, figures: Mapping[str, float] | None = None
+        self, round: int, accuracy: float, per_class: np.ndarray, others: Mapping[str, float] | None = None
     ) -> dict[str, Any]:
-        """Take in an evaluation, ``figures`` are its loss and further metrics; returns what is logged for it."""
-        figures = figures or {}
+        """Take in an evaluation, ``others`` are its loss and further metrics; returns what is logged for it."""
+        others = others or {}
         self.final_accuracy = accuracy
-        self.final_figures = {name: value for name, value in figures.items() if name in FURTHER_METRICS}
+        self.final_figures = {name: value for name, value in others.items() if name in FURTHER_METRICS}
         if not accuracy <= self.top_accuracy:  # also true while the top is NaN
             self.top_accuracy, self.top_accuracy_round = accuracy, round
         best = np.fmax(np.asarray(self.best_class_accuracy), per_class) if self.best_class_accuracy else per_class
         self.best_class_accuracy = best.tolist()
-        self._reach(round, {"accuracy": accuracy, **figures})
+        self._reach(round, {"accuracy": accuracy, **others})
         return {
             metrics.TEST_ACCURACY: accuracy,
             metrics.TOP_ACCURACY: self.top_accuracy,

@@ -132,7 +132,7 @@ def restored_module(path: Path, code: Collection[str] = ()) -> FederatedModule:
     algorithm = make_algorithm(config)
     module = build(config, algorithm)
     module.load_state_dict(values)
-    module.restore_figures(federated, path.parent)
+    module.restore_rounds(federated, path.parent)
     federation = federation_of(config, module.network, Ranks(), torch.device("cpu"), module.global_params.dtype)
     restore_algorithm(algorithm, federation, loaded)
     module.algorithm = algorithm

@@ -83,7 +83,7 @@ class WorkerEvaluation:
     fine_tuning: TrainingPool
     is_stacked: bool
 
-    def figures(self, model: Model, round: int) -> dict[str, float]:
+    def metrics(self, model: Model, round: int) -> dict[str, float]:
         """What is logged of a round: accuracies over workers, and the same after fine-tuning."""
         found = summary(self.scores(model), self.training.sizes)
         if self.server.config.evaluation.finetune_steps:

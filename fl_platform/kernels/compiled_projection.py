@@ -19,28 +19,28 @@ Found = tuple[float, float, float, float, float, float]
 
 
 def project_on_host(columns: Sequence[Tensor], segments: Sequence[tuple[int, int]], margin: float) -> dict[str, Any]:
-    """The fields of a Projection for 1 to 4 columns (S, d); its figures are (S, L, ...) in float64."""
+    """The fields of a Projection for 1 to 4 columns (S, d); the rest is (S, L, ...) in float64."""
     vector = columns[0]
     rows, count = len(vector), len(columns) - 1
     projected = torch.empty_like(vector, memory_format=torch.contiguous_format)
-    figures = np.empty((rows, len(segments), 6))
+    numbers = np.empty((rows, len(segments), 6))
     edges = np.array([0, *(stop for _, stop in segments)])
     missing = [_zeros(vector.shape[1], vector.dtype)] * (ANCHORS - count)
     for row in range(rows):
         views = [column[row].contiguous().numpy() for column in columns]
-        _project(*views, *missing, edges, margin, projected[row].numpy(), figures[row])
-    return {"vectors": projected, **_solution(figures, count)}
+        _project(*views, *missing, edges, margin, projected[row].numpy(), numbers[row])
+    return {"vectors": projected, **_solution(numbers, count)}
 
 
 def enumerate_on_host(gram: Tensor, margin: float) -> dict[str, Any]:
     """The fields of a Solution for (S, L, 4, 4) inner products of a vector and three anchors, in float64."""
-    figures = np.empty((*gram.shape[:2], 6))
-    _solve_all(gram.contiguous().numpy(), margin, figures)
-    return _solution(figures, ANCHORS)
+    numbers = np.empty((*gram.shape[:2], 6))
+    _solve_all(gram.contiguous().numpy(), margin, numbers)
+    return _solution(numbers, ANCHORS)
 
 
-def _solution(figures: Array, count: int) -> dict[str, Any]:
-    values = torch.from_numpy(figures)
+def _solution(numbers: Array, count: int) -> dict[str, Any]:
+    values = torch.from_numpy(numbers)
     return {
         "multipliers": values[..., :count],
         "active": values[..., 3].long(),
@@ -63,14 +63,14 @@ def _project(
     edges: Array,
     margin: float,
     projected: Array,
-    figures: Array,
+    numbers: Array,
 ) -> None:
     for segment in range(len(edges) - 1):
         start, stop = edges[segment], edges[segment + 1]
         v, a, b, c = vector[start:stop], first[start:stop], second[start:stop], third[start:stop]
         found = _solve(products(v, a, b, c), margin)
         for k in range(6):
-            figures[segment, k] = found[k]
+            numbers[segment, k] = found[k]
         _combine(v, a, b, c, found[:3], projected[start:stop])
 
 
@@ -104,12 +104,12 @@ def _combine(v: Array, a: Array, b: Array, c: Array, weights: tuple[float, float
 
 
 @compiled
-def _solve_all(gram: Array, margin: float, figures: Array) -> None:
+def _solve_all(gram: Array, margin: float, numbers: Array) -> None:
     for row in range(gram.shape[0]):
         for segment in range(gram.shape[1]):
             (vv, va, vb, vc), (_, aa, ab, ac) = gram[row, segment, 0], gram[row, segment, 1]
             bb, bc, cc = gram[row, segment, 2, 2], gram[row, segment, 2, 3], gram[row, segment, 3, 3]
-            figures[row, segment] = _solve((vv, va, vb, vc, aa, ab, ac, bb, bc, cc), margin)
+            numbers[row, segment] = _solve((vv, va, vb, vc, aa, ab, ac, bb, bc, cc), margin)
 
 
 @compiled

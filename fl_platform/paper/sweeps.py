@@ -226,7 +226,7 @@ def variants() -> SweepDefinition:
     named_points = [" ".join(filter(None, [f"algorithm.name={name}", *arguments])) for name, *arguments in points]
     return SweepDefinition(
         name="variants_mnist",
-        feeds="Which reading of the paper gives its figures? MNIST, omega = 0.01, S = 10, seed 0.",
+        feeds="Which reading of the paper gives its numbers? MNIST, omega = 0.01, S = 10, seed 0.",
         parameters={"point": values(*named_points), "scenario": values("mnist_w0.01_s10"), "seed": values(0)},
         notes="Weights 1/S or by samples, one QP or one per tensor, x_{-1} = the last local model or x_t, and the "
         "threshold below which server anchors are dropped: all as in preset paper, all as in preset released, each "

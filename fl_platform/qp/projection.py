@@ -73,9 +73,9 @@ def project_stack(columns: Sequence[Tensor], *, segments: Segments | None = None
     Nothing is raised for want of a solution: ``residual`` stays large where a positive margin cannot be met.
     """
     segments = check_stack(columns, segments)
-    figures: dict[str, Any] = enumerate_gram(stack_gram(columns, segments), margin)
-    figures["multipliers"] = figures["multipliers"][..., : len(columns) - 1]
-    return Projection(vectors=combine(columns, figures["multipliers"], segments), **figures)
+    solution: dict[str, Any] = enumerate_gram(stack_gram(columns, segments), margin)
+    solution["multipliers"] = solution["multipliers"][..., : len(columns) - 1]
+    return Projection(vectors=combine(columns, solution["multipliers"], segments), **solution)
 
 
 def check_stack(columns: Sequence[Tensor], segments: Segments | None) -> Segments:

@@ -41,11 +41,11 @@ def solve(
     part = Dual(dual.gram[todo], dual.linear[todo], dual.scale[todo], margin)
     found, fallbacks = _solve_all(part, accuracy[todo], solver, on_failure)
     multipliers = torch.zeros_like(dual.linear).index_put((todo,), found)
-    figures = {
+    fields = {
         name: values.reshape(shape if name == "multipliers" else shape[:-1])
         for name, values in report(dual, multipliers).items()
     }
-    return Solution(**figures, fallbacks=fallbacks)
+    return Solution(**fields, fallbacks=fallbacks)
 
 
 def check_options(margin: float, drop_threshold: float, solver: str, on_failure: str) -> None:

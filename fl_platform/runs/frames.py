@@ -43,7 +43,7 @@ class Runs:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row per run for reading: run id, status, every configuration key and every figure by its own name."""
+        """One row per run for reading: run id, status, every configuration key and every measure by its own name."""
         own = [name for name in self.runs.columns if not name.startswith(("config.", "summary."))]
         names = {name: name for name in own}
         for column in self.runs.columns:

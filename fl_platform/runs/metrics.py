@@ -1,7 +1,7 @@
 """Every name that is logged, written once. Imports nothing."""
 
 ROUND = "round"
-EVALUATED = "test/"  # what the names of all figures of an evaluation start with
+EVALUATED = "test/"  # what the names of all metrics of an evaluation start with
 TEST_ACCURACY = "test/accuracy"
 TEST_LOSS = "test/loss"
 TOP_ACCURACY = "test/top_accuracy"
@@ -22,7 +22,7 @@ TOTAL_SECONDS = "time/total_seconds"
 TOTAL_BYTES = "communication/total_bytes"
 COMPRESSION_ERROR = "compression/relative_error"  # |v - C(v)| / |v|, mean over what workers send
 
-WORKERS = "workers/"  # what the names of all figures over workers' own test samples start with
+WORKERS = "workers/"  # what the names of all metrics over workers' own test samples start with
 WORKERS_SCORED = "workers/scored"  # workers that have test samples of their own
 WORKERS_LOSS = "workers/loss"
 WORKERS_ACCURACY = "workers/accuracy"  # mean over workers
@@ -69,24 +69,24 @@ FINGERPRINT = "fingerprint"
 ROUNDS = "rounds"
 
 
-def score_of(model: str, figure: str) -> str:
-    """Key of a model scored beside the one that counts (FedDyn: server or active_mean); figure is accuracy or loss."""
-    return f"test/{model}_{figure}"
+def score_of(model: str, score: str) -> str:
+    """Key of a model scored beside the one that counts (FedDyn: server or active_mean); score is accuracy or loss."""
+    return f"test/{model}_{score}"
 
 
 def fine_tuned(name: str) -> str:
-    """Key of a figure over workers after each has fine-tuned its model."""
+    """Key of a metric over workers after each has fine-tuned its model."""
     return name.replace(WORKERS, f"{WORKERS}finetuned_", 1)
 
 
-def tested(figure: str) -> str:
+def tested(name: str) -> str:
     """Key of what a target can be about: accuracy, loss or one of ``evaluation.metrics``; or epsilon."""
-    return EPSILON if figure == "epsilon" else f"{EVALUATED}{figure}"
+    return EPSILON if name == "epsilon" else f"{EVALUATED}{name}"
 
 
-def final(figure: str) -> str:
-    """Summary key of the last value of a figure of ``evaluation.metrics``."""
-    return f"{EVALUATED}final_{figure}"
+def final(name: str) -> str:
+    """Summary key of the last value of a metric of ``evaluation.metrics``."""
+    return f"{EVALUATED}final_{name}"
 
 
 def to_target(target: float | str, unit: str) -> str:

@@ -12,7 +12,7 @@ from fl_platform.config.regular_files import open_regular
 
 FILE = "resources.jsonl"
 CPU, MEMORY, GPU, GPU_MEMORY = "cpu_percent", "memory_bytes", "gpu_percent", "gpu_memory_bytes"
-"""Names of the figures; 100 % of a processor is one core at work."""
+"""Names of the metrics; 100 % of a processor is one core at work."""
 _MOST_BYTES = 4_000_000
 
 
@@ -28,7 +28,7 @@ class Usage:
         return time.monotonic() - self._time
 
     def look(self) -> dict[str, float]:
-        """The figures of the time since the last look."""
+        """The values of the time since the last look."""
         now, spent = time.monotonic(), _processor_seconds()
         share = 100 * (spent - self._spent) / max(now - self._time, 1e-9)
         self._time, self._spent = now, spent
@@ -50,7 +50,7 @@ def memory_bytes() -> int:
 
 
 def read(path: Path) -> dict[str, list[float]]:
-    """The figures of a file by name, and ``seconds`` since its first row; empty without a file.
+    """The metrics of a file by name, and ``seconds`` since its first row; empty without a file.
 
     Damaged rows are left out, and of a large file only the end is read.
     """

@@ -94,7 +94,7 @@ def collect(finished: list[tuple[Entry, Trial]], by: str) -> dict[Place, list[Po
         value = entry.summary.get(by)
         if not isinstance(value, int | float):
             known = sorted(key for key, found in entry.summary.items() if isinstance(found, int | float))
-            raise UserError(f"--by {by}: run {entry.run_id} has no such figure; it has {', '.join(known)}")
+            raise UserError(f"--by {by}: run {entry.run_id} has no such metric; it has {', '.join(known)}")
         if math.isfinite(value):
             point = points.setdefault(trial.place, {}).setdefault(trial.spec.group_id, Point(trial))
             point.values.append(float(value))

@@ -55,13 +55,13 @@ class LiveDisplay(Display):
         table = Table("trial", "run", "round", "accuracy", "best", "point", box=None)
         for trial, row in running:
             values = [row.get(key) for key in (metrics.TEST_ACCURACY, metrics.TOP_ACCURACY)]
-            figures = [f"{value:.4f}" if is_number(value) else "" for value in values]
+            numbers = [f"{value:.4f}" if is_number(value) else "" for value in values]
             rounds = f"{row.get(metrics.ROUND, 0)}/{trial.spec.config.num_rounds}"
             table.add_row(
                 str(trial.number),
                 trial.spec.run_id,
                 rounds,
-                *figures,
+                *numbers,
                 Text(visible(trial.label), overflow="ellipsis", no_wrap=True),
             )
         bar = ProgressBar(total=max(1, status.total), completed=status.done, width=60)

@@ -188,7 +188,7 @@ class Launcher:
 
     def _say_end(self, trial: Trial, outcome: Outcome) -> None:
         why = f": {outcome.message}" if outcome.message else ""
-        self.display.say(f"trial {trial.number} {outcome.state}{self._figure(outcome.summary)}{why}")
+        self.display.say(f"trial {trial.number} {outcome.state}{self._score(outcome.summary)}{why}")
 
     def _say_once(self, message: str) -> None:
         if message and message not in self._noticed:
@@ -229,7 +229,7 @@ class Launcher:
         )
         self._say_end(trial, outcome)
 
-    def _figure(self, summary: dict[str, Any]) -> str:
+    def _score(self, summary: dict[str, Any]) -> str:
         value = summary.get(self.sweep.metric or "")
         return f", {self.sweep.metric}={value:.4f}" if isinstance(value, float) else ""
 

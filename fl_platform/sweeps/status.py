@@ -18,7 +18,7 @@ LEFT = "left"
 
 @dataclass(frozen=True)
 class Status:
-    """The ledger in a few figures. ``counts`` has finished, diverged, stopped, failed, running, shared and left."""
+    """The ledger in a few numbers. ``counts`` has finished, diverged, stopped, failed, running, shared and left."""
 
     counts: dict[str, int]
     total: int

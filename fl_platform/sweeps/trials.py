@@ -133,7 +133,7 @@ def environment(sweep: Sweep, trial: Trial) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended: a state of the ledger, its figures, what went wrong, and how its run ended."""
+    """How a trial ended: a state of the ledger, its summary, what went wrong, and how its run ended."""
 
     state: TrialState
     summary: dict[str, Any]

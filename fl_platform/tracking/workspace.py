@@ -62,7 +62,7 @@ def curve(title: str, metric: str) -> Any:
 
 
 def bars(title: str, key: str) -> Any:
-    """A figure of the summary, averaged over the runs of each algorithm."""
+    """A measure of the summary, averaged over the runs of each algorithm."""
     return wr.BarPlot(
         title=title,
         metrics=[key],

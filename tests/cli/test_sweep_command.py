@@ -25,6 +25,15 @@ from fl_platform.sweeps.ledger import Entry, Ledger
 from tools.sweeps import COMMAND
 
 SMALL = {"num_workers": 10, "cohort_size": 2, "local_steps": 1}
+PAUSING = """
+import time
+import lightning as L
+
+class Pause(L.Callback):
+    def on_train_batch_start(self, *rest):
+        time.sleep(0.02)
+"""
+"""Rounds that a fast machine does not finish between two looks at them."""
 ACCURACY = {"name": metrics.TEST_ACCURACY, "goal": "maximize"}
 
 
@@ -55,7 +64,7 @@ def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[str]") ->
     """Until the condition holds; a launcher that ends before it shows what it said."""
     while not condition():
         assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 def rounds_on_disk(run_id: str) -> int:
@@ -68,7 +77,7 @@ def stop_after(rounds: int, overrides: list[str]) -> threading.Thread:
 
     def wait() -> None:
         while not any(rounds_on_disk(path.name) > rounds for path in Path("runs").glob("[0-9a-f]*")):
-            time.sleep(0.1)
+            time.sleep(0.02)
         main(["sweep", "stop", *overrides])
 
     thread = threading.Thread(target=wait, daemon=True)  # a launcher that fails leaves it waiting
@@ -76,22 +85,27 @@ def stop_after(rounds: int, overrides: list[str]) -> threading.Thread:
     return thread
 
 
-def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Stopped by `sweep stop`, then the launcher killed, then the trial it left: the third launch completes the run."""
-    file = write("long", {"num_rounds": {"value": 300}, "checkpoint.every": {"value": 20}})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("pausing.py").write_text(PAUSING, encoding="utf-8")
+    rounds = {"num_rounds": 80, "callbacks": ["pausing.Pause"]}
+    file = write("long", {**{key: {"value": value} for key, value in rounds.items()}, "checkpoint.every": {"value": 5}})
     overrides = [file, "tracking.mode=disabled"]
-    stopper = stop_after(30, overrides)
+    stopper = stop_after(10, overrides)
     assert main(["sweep", "run", *overrides]) == 130
     stopper.join()
     (entry,) = entries_of(*overrides)
     run_id = entry.run_id or ""
     stopped_at = rounds_on_disk(run_id)
     assert entry.state == "interrupted"
-    assert entry.summary[metrics.ROUNDS] == stopped_at < 300
+    assert entry.summary[metrics.ROUNDS] == stopped_at < 60
 
     launcher = start(*overrides)
     wait_for(
-        lambda: rounds_on_disk(run_id) > stopped_at + 30 and entries_of(*overrides)[0].state == "started", launcher
+        lambda: rounds_on_disk(run_id) > stopped_at + 8 and entries_of(*overrides)[0].state == "started", launcher
     )
     (entry,) = entries_of(*overrides)
     assert entry.pid != launcher.pid
@@ -104,7 +118,7 @@ def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(capsys: 
     (entry,) = entries_of(*overrides)
     assert entry.state == "finished"
     assert len(list(Path("runs", run_id, "attempts").iterdir())) == 1  # every attempt went on with the first one's
-    keys_given = [f"{key}={value}" for key, value in {**SMALL, "num_rounds": 300}.items()]
+    keys_given = [f"{key}={value}" for key, value in {**SMALL, "num_rounds": 80}.items()]
     assert main(["run", *keys_given, "tracking.mode=disabled", "output.dir=undisturbed"]) == 0
     result = json.loads(Path("undisturbed", run_id, "result.json").read_text(encoding="utf-8"))
     assert entry.summary[metrics.FINGERPRINT] == result[metrics.FINGERPRINT]

@@ -1,4 +1,4 @@
-"""The round as a function: a model in, a new model and its figures out."""
+"""The round as a function: a model in, a new model and its metrics out."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def test_a_round_makes_a_new_model_and_leaves_the_old_one(module):
     assert all(torch.equal(tensor, copy) for tensor, copy in zip(before, copies, strict=True))
     assert not torch.equal(done.model.params, before.params)
     assert not torch.equal(done.model.buffers, before.buffers)
-    assert done.figures[metrics.ROUND] == 2
+    assert done.logged[metrics.ROUND] == 2
     assert not done.is_diverged
 
 
@@ -39,7 +39,7 @@ def test_a_round_without_reports_changes_nothing(module, monkeypatch):
     before = Model(module.global_params, module.global_buffers)
     done = federated_round(module.server, before, 2)
     assert done.model is before
-    assert done.figures == {metrics.ROUND: 2, metrics.COHORT_SIZE: 0, metrics.COHORT: []}
+    assert done.logged == {metrics.ROUND: 2, metrics.COHORT_SIZE: 0, metrics.COHORT: []}
     assert done.num_bytes == 2 * 8 * (len(before.params) + len(before.buffers))  # models down, nothing up
 
 

@@ -122,5 +122,5 @@ def test_nothing_to_choose_from_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no finished trial to choose from"):
         chosen_of(sweep)
     launch_here(sweep)
-    with pytest.raises(UserError, match=r"--by test/acuracy: run .* has no such figure; it has .*test/accuracy"):
+    with pytest.raises(UserError, match=r"--by test/acuracy: run .* has no such metric; it has .*test/accuracy"):
         chosen_of(sweep, "test/acuracy")
