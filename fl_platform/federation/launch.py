@@ -4,7 +4,8 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,7 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
     trust(config)
     torch.set_num_threads(1)  # until the engine says how the configured threads are used
     quieten_lightning()
-    check_trainer_keys(config.trainer)
-    check_accelerator(config.trainer.get("accelerator"))
-    check_trainer_devices(config.trainer)
-    check_devices(config)
-    check_packages(config.tracking.also)
+    check(config)
     own_callbacks = make_callbacks(config.callbacks)
     trainer = make_trainer(spec)
     files = RunDirectory(spec.output, spec.run_id)
@@ -79,50 +76,94 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
     algorithm = make_algorithm(config)
     module = build_module(config, algorithm)
     stop = GracefulStop(should_stop)
-    callbacks: list[L.Callback] = [algorithm, stop, *own_callbacks]
-    others: list[Logger] = []
-    attempt, logger = files.attempts, None  # other ranks than the first write nothing
-    goes_on = checkpoint is not None and checkpoint.resolve().is_relative_to(files.attempts.resolve())
     hint = "; what was saved stays, and --continue goes on from it"
     with writing(f"output.dir={files.output}", hint), contextlib.ExitStack() as held:
-        if is_first_rank():
-            if checkpoint and goes_on:
-                attempt = checkpoint.parent.parent
-                held.enter_context(at_work(attempt))
-            about = describe(spec)
-            logger = open_logger(spec, about)
-            if logger is not None:
-                stop.on_terminate = logger.experiment.mark_preempting  # an online sweep starts the run again
-                if address := page(logger):
-                    say(f"W&B run: {address}")
-            if not goes_on:
-                attempt = files.start_attempt()
-                held.enter_context(at_work(attempt))
-            files.write_description(about)
-            others = open_others(spec, attempt)
-            callbacks += [
-                RowFile(rounds_file(attempt)),
-                EngineNote(files, logger),
-                *([EarlierRounds(logger)] if logger else []),
-            ]
-            if config.tracking.resources_every:
-                callbacks.append(ResourceFile(attempt / resources.FILE, config.tracking.resources_every))
-            if logger is not None and with_default(config.tracking.media, config.tracking.mode == "online"):
-                callbacks.append(Media(logger))
-            callbacks += [EarlierRoundsElsewhere(others)] if others else []
-        keep_best = config.checkpoint.keep_best or config.tracking.artifacts == "best"
-        saving = RoundCheckpoint(attempt / "checkpoints", config.checkpoint.every, keep_best=keep_best)
-        if checkpoint and not goes_on and keep_best and is_first_rank():
-            take_best(checkpoint, saving.directory)
-        callbacks.append(saving)
+        opened = open_attempt(spec, files, checkpoint, held)
+        if opened.wandb is not None:
+            stop.on_terminate = opened.wandb.experiment.mark_preempting  # an online sweep starts the run again
+        saving = save_rounds(spec, opened, checkpoint)
         module.history = History(saving.directory, writes=is_first_rank())
-        summary, tracked = fit(attach(trainer, [logger, *others], callbacks), module, spec, logger, checkpoint)
+        callbacks = [algorithm, stop, *own_callbacks, *recorders(spec, files, opened), saving]
+        summary, tracked = fit(attach(trainer, opened.loggers, callbacks), module, spec, opened.wandb, checkpoint)
         if is_first_rank():
-            files.end_attempt(attempt, summary)
+            files.end_attempt(opened.attempt, summary)
             if RunStatus(summary[metrics.STATUS]).has_ended and not config.checkpoint.keep_finished:
                 drop_checkpoints(saving.directory)
     rows = module.history if module.history.is_in_memory else ()  # else they are read from the directory
-    return Result(summary, files.path, tracked.directory, tracked.url, attempt, rows)
+    return Result(summary, files.path, tracked.directory, tracked.url, opened.attempt, rows)
+
+
+def check(config: Config) -> None:
+    """Raise UserError for Trainer keys, devices and packages that this machine does not have."""
+    check_trainer_keys(config.trainer)
+    check_accelerator(config.trainer.get("accelerator"))
+    check_trainer_devices(config.trainer)
+    check_devices(config)
+    check_packages(config.tracking.also)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The attempt under way, and the loggers of the first rank; other ranks write nothing."""
+
+    attempt: Path
+    is_continued: bool  # the attempt that the checkpoint is of goes on
+    wandb: WandbLogger | None = None
+    others: Sequence[Logger] = ()
+
+    @property
+    def loggers(self) -> list[Logger | None]:
+        return [self.wandb, *self.others]
+
+
+def open_attempt(spec: RunSpec, files: RunDirectory, checkpoint: Path | None, held: contextlib.ExitStack) -> Opened:
+    """Begin an attempt, or go on with the one that the checkpoint is of, and open its loggers.
+
+    ``held`` takes the attempt's lock. Raises UserError where another process is at work on it.
+    """
+    attempt = files.attempts
+    is_continued = checkpoint is not None and checkpoint.resolve().is_relative_to(attempt.resolve())
+    if not is_first_rank():
+        return Opened(attempt, is_continued)
+    if checkpoint and is_continued:
+        attempt = checkpoint.parent.parent
+        held.enter_context(at_work(attempt))
+    about = describe(spec)
+    logger = open_logger(spec, about)
+    if logger is not None and (address := page(logger)):
+        say(f"W&B run: {address}")
+    if not is_continued:
+        attempt = files.start_attempt()
+        held.enter_context(at_work(attempt))
+    files.write_description(about)
+    return Opened(attempt, is_continued, logger, open_others(spec, attempt))
+
+
+def recorders(spec: RunSpec, files: RunDirectory, opened: Opened) -> list[L.Callback]:
+    """The callbacks that write what the rounds bring, to files and loggers."""
+    if not is_first_rank():
+        return []
+    tracking, logger = spec.config.tracking, opened.wandb
+    found: list[L.Callback] = [RowFile(rounds_file(opened.attempt)), EngineNote(files, logger)]
+    if logger is not None:
+        found.append(EarlierRounds(logger))
+    if tracking.resources_every:
+        found.append(ResourceFile(opened.attempt / resources.FILE, tracking.resources_every))
+    if logger is not None and with_default(tracking.media, tracking.mode == "online"):
+        found.append(Media(logger))
+    if opened.others:
+        found.append(EarlierRoundsElsewhere(opened.others))
+    return found
+
+
+def save_rounds(spec: RunSpec, opened: Opened, checkpoint: Path | None) -> RoundCheckpoint:
+    """The callback that saves checkpoints; a new attempt from a checkpoint takes over the best one beside it."""
+    config = spec.config
+    keep_best = config.checkpoint.keep_best or config.tracking.artifacts == "best"
+    saving = RoundCheckpoint(opened.attempt / "checkpoints", config.checkpoint.every, keep_best=keep_best)
+    if checkpoint and not opened.is_continued and keep_best and is_first_rank():
+        take_best(checkpoint, saving.directory)
+    return saving
 
 
 def fit(
@@ -174,6 +215,7 @@ def send_model(logger: WandbLogger, spec: RunSpec) -> None:
 
 
 def summarise(module: FederatedModule, identifier: str) -> dict[str, Any]:
+    """The summary of a run as ``result.json`` holds it: how it ended, its measures, the sha256 of its model."""
     rounds = len(module.history)
     status = RunStatus.FINISHED
     if module.scoreboard.diverged_round is not None:

@@ -67,7 +67,7 @@ def _open(name: str, spec: RunSpec, attempt: Path) -> Logger:
 class EarlierRoundsElsewhere(L.Callback):
     """Logs the rounds before a resume to loggers that begin anew."""
 
-    def __init__(self, loggers: list[Logger]) -> None:
+    def __init__(self, loggers: Iterable[Logger]) -> None:
         self._loggers = loggers
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -104,9 +104,7 @@ def test_stop_kill_and_resume_end_with_the_result_of_an_undisturbed_run(
     assert entry.summary[metrics.ROUNDS] == stopped_at < 60
 
     launcher = start(*overrides)
-    wait_for(
-        lambda: rounds_on_disk(run_id) > stopped_at + 8 and entries_of(*overrides)[0].state == "started", launcher
-    )
+    wait_for(lambda: rounds_on_disk(run_id) > stopped_at + 8 and entries_of(*overrides)[0].state == "started", launcher)
     (entry,) = entries_of(*overrides)
     assert entry.pid != launcher.pid
     launcher.send_signal(signal.SIGKILL)
