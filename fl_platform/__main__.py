@@ -1,3 +1,5 @@
+"""``python -m fl_platform``: the command line."""
+
 import sys
 
 from fl_platform.cli import main

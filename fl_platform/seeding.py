@@ -20,10 +20,12 @@ def key(seed: int, *path: str | int, bits: int = 64) -> int:
 
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:
+    """The NumPy generator of a stream: a seed and a path such as ("cohort", round)."""
     return np.random.Generator(np.random.Philox(key=key(seed, *path, bits=128)))
 
 
 def torch_generator(seed: int, *path: str | int) -> "torch.Generator":
+    """The PyTorch generator of a stream."""
     import torch
 
     return torch.Generator().manual_seed(key(seed, *path, bits=56))

@@ -55,11 +55,15 @@ class QPOptions:
 
 @dataclass(frozen=True)
 class WorkerQPOptions(QPOptions):
+    """Options of the projection on workers."""
+
     worker_margin: float = option(0.0, "rho_l: anchors are met with <v, a> >= rho |p| |a|", at_least=0, below=1)
 
 
 @dataclass(frozen=True)
 class ServerQPOptions(QPOptions):
+    """Options of the projection on the server."""
+
     server_margin: float = option(0.0, "rho_g: anchors are met with <v, a> >= rho |p| |a|", at_least=0, below=1)
     drop_threshold: float = option(
         0.0,
@@ -71,7 +75,7 @@ class ServerQPOptions(QPOptions):
 
 @dataclass(frozen=True)
 class JointQPOptions(ServerQPOptions, WorkerQPOptions):
-    pass
+    """Options of both projections."""
 
 
 def previous_model_option(released: str) -> Any:

@@ -47,6 +47,8 @@ def get_policy(name: str) -> Policy:
 
 
 class LeastFrequent(Policy, name="least_frequent"):
+    """Evicts the worker sampled least often."""
+
     description = "the owner sampled least often since it entered; the paper's mem_red, ties to the earliest entry"
 
     def victim(self, slots: Slots, candidates: Integers) -> int:
@@ -54,6 +56,8 @@ class LeastFrequent(Policy, name="least_frequent"):
 
 
 class LeastRecent(Policy, name="least_recent"):
+    """Evicts the worker not sampled for longest."""
+
     description = "the owner not sampled for longest"
 
     def victim(self, slots: Slots, candidates: Integers) -> int:
@@ -61,6 +65,8 @@ class LeastRecent(Policy, name="least_recent"):
 
 
 class FirstIn(Policy, name="fifo"):
+    """Evicts the worker that entered first."""
+
     description = "the owner that entered first"
 
     def victim(self, slots: Slots, candidates: Integers) -> int:
@@ -68,6 +74,8 @@ class FirstIn(Policy, name="fifo"):
 
 
 class Reservoir(Policy, name="reservoir"):
+    """Evicts any worker with equal probability."""
+
     description = "any owner with equal probability, fixed by the seed"
 
     def victim(self, slots: Slots, candidates: Integers) -> int:
@@ -75,6 +83,8 @@ class Reservoir(Policy, name="reservoir"):
 
 
 class MostRedundant(Policy, name="most_redundant"):
+    """Evicts the worker whose update the others explain best."""
+
     description = "the owner whose remembered update is best explained by a linear combination of the others"
 
     def victim(self, slots: Slots, candidates: Integers) -> int:

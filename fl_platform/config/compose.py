@@ -144,6 +144,7 @@ def put(merged: DictConfig, values: dict[Any, Any]) -> None:
 
 
 def below_open_group(name: str) -> bool:
+    """Whether a key lies in a group whose names are not fixed, such as ``trainer.*``."""
     return name.startswith(tuple(f"{group}." for group in OPEN_GROUPS))
 
 
@@ -214,6 +215,7 @@ def _preset(name: str) -> DictConfig:
 
 
 def point_values(point: str) -> DictConfig:
+    """The keys of a point, ``key=value`` separated by spaces; UserError for what cannot be read or names files."""
     try:
         return refuse_sources(parse_arguments(shlex.split(point)), f"point={point}")
     except ValueError as error:

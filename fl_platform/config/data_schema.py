@@ -8,6 +8,8 @@ from fl_platform.config.options import option
 
 @dataclass
 class DataConfig:
+    """Data set, its partition among workers, and what is held out."""
+
     name: str = option("digits", "data set; see `list datasets`")
     root: str | None = option(None, "where data sets lie; null: $FL_DATA_ROOT, then the user cache", identity=False)
     partition: str | None = option(

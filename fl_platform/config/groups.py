@@ -9,6 +9,8 @@ from fl_platform.config.targets import FURTHER_METRICS
 
 @dataclass
 class ModelConfig:
+    """Architecture."""
+
     name: str | None = option(None, "architecture or the dotted path of an nn.Module; null: the data set's own")
     norm: str = option("batch", "normalisation layers", choices=("batch", "group", "none"))
     width: int | None = option(
@@ -19,6 +21,8 @@ class ModelConfig:
 
 @dataclass
 class AvailabilityConfig:
+    """Who answers when sampled."""
+
     name: str = option("always", "who answers when sampled", choices=("always", "bernoulli", "markov"))
     failure_probability: float = option(
         0.1, "a sampled worker fails to report", at_least=0, at_most=1, when=("availability.name", "bernoulli")
@@ -41,6 +45,8 @@ class AvailabilityConfig:
 
 @dataclass
 class WorkConfig:
+    """How many local steps a worker does."""
+
     name: str = option(
         "fixed",
         "steps of a worker per round: all; for stragglers a random part; or what its speed allows",
@@ -65,6 +71,8 @@ class WorkConfig:
 
 @dataclass
 class EvaluationConfig:
+    """What is scored, and when."""
+
     every: int | None = option(
         None, "rounds between evaluations, starting with the first; null: the data set's own", at_least=1
     )
@@ -100,6 +108,8 @@ class EvaluationConfig:
 
 @dataclass
 class TrackingConfig:
+    """Weights & Biases and further loggers."""
+
     mode: str = option("offline", "Weights & Biases mode", choices=("offline", "online", "disabled"), identity=False)
     project: str = option("fl_platform", "W&B project", identity=False)
     entity: str | None = option(None, "W&B entity", identity=False)
@@ -131,6 +141,8 @@ class TrackingConfig:
 
 @dataclass
 class CheckpointConfig:
+    """What is saved, and what is kept."""
+
     every: int = option(
         50, "rounds between checkpoints; the end of a run always has one; 0: only the end", at_least=0, identity=False
     )
@@ -144,6 +156,8 @@ class CheckpointConfig:
 
 @dataclass
 class OutputConfig:
+    """Where files are written."""
+
     dir: str = option("runs", "everything a run writes is below it", identity=False)
 
 
@@ -153,6 +167,8 @@ FAULTS = ("nan", "zeros", "sign_flip", "huge", "gaussian", "same_value", "alie",
 
 @dataclass
 class FaultsConfig:
+    """What faulty workers send."""
+
     kind: str = option("none", "what a faulty worker's update becomes", choices=("none", *FAULTS))
     probability: float = option(
         0.1,
@@ -180,6 +196,8 @@ class FaultsConfig:
 
 @dataclass
 class CompressionConfig:
+    """What workers send instead of whole vectors."""
+
     name: str = option(
         "none",
         "what workers send instead of their vectors: the largest entries, or few bits for each entry",
@@ -201,6 +219,8 @@ class CompressionConfig:
 
 @dataclass
 class StateConfig:
+    """Where the state of workers lives between rounds."""
+
     device: str | None = option(
         None, "where per-worker state lives between rounds; null: the training device", is_device=True, identity=False
     )

@@ -56,6 +56,7 @@ def group(kind: type[Any], help: str) -> Any:
 
 
 def default_of(field: "dataclasses.Field[Any]") -> Any:
+    """The default of a dataclass field, made anew where it has a factory."""
     return field.default_factory() if callable(field.default_factory) else field.default
 
 

@@ -210,6 +210,7 @@ def owners(name: str) -> list[str]:
 
 
 def unknown_field(algorithm: str, name: str, value: Any, options: Options) -> UserError:
+    """The error for an option that the algorithm does not have; it names the algorithms that have it."""
     key = f"algorithm.{name}"
     if any(known.startswith(f"{name}.") for known in options):
         return UserError(f"{key}={shown(value)} has the wrong type; {key} is a group of keys")
@@ -238,4 +239,5 @@ def identity(config: Config) -> dict[str, Any]:
 
 
 def digest(values: dict[str, Any]) -> str:
+    """Twelve hexadecimal digits of a hash of the values."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]

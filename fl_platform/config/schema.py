@@ -67,6 +67,8 @@ def floor_option(rate: str) -> Any:
 
 @dataclass
 class Config:
+    """Every key of a run with its default; ``docs/options.md`` is made from it."""
+
     preset: str = option(
         "paper",
         "values for the readings of the paper; every other key overrides it; see `list presets`",
@@ -219,6 +221,7 @@ def known_keys() -> Mapping[str, "dataclasses.Field[Any]"]:
 
 
 def shown(value: Any) -> str:
+    """A value as it is typed on the command line."""
     return "null" if value is None else str(value)
 
 
@@ -236,4 +239,5 @@ def flatten(values: dict[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def to_dict(config: Config) -> dict[str, Any]:
+    """The configuration as nested plain values."""
     return dataclasses.asdict(config)

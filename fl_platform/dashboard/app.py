@@ -56,6 +56,7 @@ class SafetyHeaders:
 
 
 def make_app(store: Store) -> Starlette:
+    """The web application over a store: its page, its files and what it answers as JSON."""
     views = Views(store)
     answers = (views.overview, views.select, views.lines, views.metrics, views.run, views.partition, views.resources)
     queue = Queue()

@@ -71,6 +71,7 @@ def bind(port: int) -> socket.socket:
 
 
 def make_server(store: Store) -> uvicorn.Server:
+    """A server of the application, with bounds on requests, connections and time."""
     config = uvicorn.Config(
         make_app(store),
         log_config=None,  # uvicorn's would close the handlers of this process, and absl's then closes stderr

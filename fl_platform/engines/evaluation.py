@@ -28,6 +28,8 @@ measured on one."""
 
 @dataclass(frozen=True)
 class Scores:
+    """What an evaluation found."""
+
     loss: float  # mean over samples
     correct: np.ndarray  # per class
     total: np.ndarray

@@ -141,6 +141,7 @@ def cause_of(error: RuntimeError) -> BaseException:
 
 
 def sync_directory(directory: Path) -> None:
+    """Wait until the names in a directory are on the disk."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -218,4 +219,5 @@ def has_sound_members(path: Path) -> bool:
 
 
 def foreign(path: Path) -> UserError:
+    """The error for a checkpoint that holds other objects than tensors and plain values."""
     return UserError(f"checkpoint {path} was not written by a run: it cannot be read as tensors and plain values")

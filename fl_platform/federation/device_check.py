@@ -81,6 +81,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class DeviceReport:
+    """What ``doctor --device`` found."""
+
     device: str
     name: str
     about: dict[str, str]

@@ -233,4 +233,5 @@ def summarise(module: FederatedModule, identifier: str) -> dict[str, Any]:
 
 
 def say(message: str) -> None:
+    """Print a line to standard error, at once."""
     print(message, file=sys.stderr, flush=True)

@@ -107,6 +107,7 @@ def attach(trainer: L.Trainer, loggers: Sequence[Logger | None], callbacks: list
 
 
 def device_arguments(device: str) -> dict[str, Any]:
+    """The arguments of ``lightning.Trainer`` for ``device=``; UserError for a device that is not there."""
     if device == "auto":
         return {"accelerator": "gpu" if torch.cuda.is_available() else "cpu", "devices": 1}
     check_device("device", device, "auto | cpu")
@@ -117,6 +118,7 @@ def device_arguments(device: str) -> dict[str, Any]:
 
 
 def check_device(key: str, device: str, always: str) -> None:
+    """Raise UserError unless ``key`` names the CPU or a CUDA device that is here; ``always`` is allowed everywhere."""
     if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", device):
         raise UserError(f"{key}={device} is not allowed; allowed: {always} | cuda | cuda:K")
     number = int(device.partition(":")[2] or 0)
@@ -157,6 +159,7 @@ def check_trainer_devices(given: dict[str, Any]) -> None:
 
 
 def check_trainer_keys(given: dict[str, Any]) -> None:
+    """Raise UserError for ``trainer.*`` keys that Lightning does not have, or that do not fit federated rounds."""
     known = inspect.signature(L.Trainer).parameters
     for name, value in given.items():
         if name in SET_ELSEWHERE:

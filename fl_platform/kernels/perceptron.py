@@ -48,6 +48,7 @@ def parts(rows: Tensor, counts: list[int]) -> list[Tensor]:
 
 
 def joined(rows: list[Tensor]) -> Tensor:
+    """The rows one below the other, without a copy where there is one piece."""
     return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 

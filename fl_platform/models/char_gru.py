@@ -33,6 +33,7 @@ class LastState(nn.Module):
     takes=("tokens",),
 )
 def char_gru(shape: Shape, num_classes: int, *, norm: str, width: int | None, num_tokens: int) -> nn.Sequential:
+    """An embedding of characters, one GRU layer and a linear layer on its last state."""
     hidden = width or 128
     return nn.Sequential(
         OrderedDict(

@@ -96,4 +96,5 @@ def named_slots(module: nn.Module, kind: str) -> list[tuple[str, dict[str, Tenso
 
 
 def flatten(tensors: list[Tensor]) -> Vector:
+    """All tensors as one vector, without gradients."""
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.zeros(0)

@@ -40,6 +40,7 @@ _active: ContextVar[Pass | None] = ContextVar("pass", default=None)
 
 @contextmanager
 def running(forward_pass: Pass) -> Iterator[Pass]:
+    """While the context is open, layers see this forward pass."""
     token = _active.set(forward_pass)
     try:
         yield forward_pass

@@ -11,6 +11,7 @@ from fl_platform.models.registry import Shape, architecture
 
 @architecture("lenet5", "two 5x5 convolutions, three linear layers, dropout; 941,834 parameters on CIFAR-10")
 def lenet5(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> nn.Sequential:
+    """LeNet-5 with a normalisation after each layer; UserError for images below 16x16 pixels."""
     channels, height, side = shape
     if min(height, side) < 16:
         raise UserError(f"model.name=lenet5 needs images of at least 16x16 pixels, not {height}x{side}")

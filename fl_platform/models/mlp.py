@@ -11,6 +11,8 @@ from fl_platform.models.registry import Shape, architecture
 
 @architecture("mlp", "784-200-100-10 with BatchNorm; 178,710 parameters on MNIST", takes=("images", "numbers"))
 def mlp(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> nn.Sequential:
+    """The perceptron of the MNIST experiments: 200 and 100 hidden units."""
+
     def hidden(inputs: int, outputs: int) -> list[nn.Module]:
         return [nn.Linear(inputs, outputs), norm_layer(norm, outputs), nn.ReLU()]
 

@@ -142,6 +142,7 @@ def imported(path: str, options: dict[str, Any]) -> nn.Module:
 
 
 def check_output(name: str, module: nn.Module, example: Tensor, num_classes: int) -> None:
+    """Raise UserError unless the model takes the example and gives a row of ``num_classes`` numbers per sample."""
     was_training = module.training
     module.eval()
     try:

@@ -18,6 +18,7 @@ from fl_platform.models.registry import Shape, architecture
     has_width=True,
 )
 def resnet20(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> nn.Sequential:
+    """ResNet-20, whose first stage has ``width`` channels (64 unless given)."""
     width = width or 64
 
     def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[nn.Module]:

@@ -13,6 +13,7 @@ GROUPS = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 @architecture("vgg11", "eight 3x3 convolutions in five groups, two linear layers; 9,304,548 parameters on CIFAR-100")
 def vgg11(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> nn.Sequential:
+    """VGG-11 with a normalisation after each convolution; UserError for images below 32x32 pixels."""
     channels, height, side = shape
     if min(height, side) < 32:
         raise UserError(f"model.name=vgg11 needs images of at least 32x32 pixels, not {height}x{side}")

@@ -98,6 +98,7 @@ def with_needed(method: str, keys: Mapping[str, Any]) -> str:
 
 
 def search(name: str, keys: Mapping[str, Any], points: Mapping[str, Sequence[str]], metric: str) -> SweepDefinition:
+    """The sweep over points of every method, on held-out data, that comes before a comparison."""
     by = "" if metric == TOP_ACCURACY else f" --by {metric}"
     size = f"{len(points['fedavg'])} points of each of {len(points)} methods"
     return SweepDefinition(
@@ -116,6 +117,7 @@ def search(name: str, keys: Mapping[str, Any], points: Mapping[str, Sequence[str
 
 
 def comparison(name: str, keys: Mapping[str, Any], methods: Sequence[str], metric: str) -> SweepDefinition:
+    """The sweep over methods and seeds, with the values that the search chose."""
     return SweepDefinition(
         name=name,
         feeds=f"All methods on equal terms: {len(methods)} methods, {len(SEEDS)} seeds, {keys['num_rounds']} rounds.",

@@ -88,6 +88,7 @@ def columns(data: str) -> list[str]:
 
 
 def with_ten(data: str) -> list[str]:
+    """The columns of a data set with 10 workers per round."""
     return [name for name in columns(data) if COLUMNS[name].cohort_size == 10]
 
 
@@ -97,10 +98,12 @@ def values(*listed: Any) -> dict[str, Any]:
 
 
 def chosen(data: str) -> dict[str, Any]:
+    """The file with the values that a search chose."""
     return values(f"sweeps/chosen_{data}.yaml")
 
 
 def table(data: str) -> SweepDefinition:
+    """The sweep behind the columns of a data set in Tables 1 and 2."""
     return SweepDefinition(
         name=f"table_{data}",
         feeds=f"Tables 1 and 2, {DATA_LABELS[data]}: {len(METHODS)} algorithms, {len(columns(data))} scenarios, "
@@ -117,6 +120,7 @@ def table(data: str) -> SweepDefinition:
 
 
 def tune(data: str, points: Mapping[str, Sequence[str]]) -> SweepDefinition:
+    """The search over the full grids of appendix B."""
     return SweepDefinition(
         name=f"tune_{data}",
         feeds=f"Hyper-parameters of the tables, {DATA_LABELS[data]}: the full grids of appendix B, seed 0, m = 100.",
@@ -140,6 +144,7 @@ def tuned_columns(data: str) -> dict[str, list[str]]:
 
 
 def tune_budget(data: str, points: Mapping[str, Sequence[str]]) -> SweepDefinition:
+    """The search with the same number of points for every algorithm."""
     evaluations = min(COLUMNS[name].num_rounds // COLUMNS[name].evaluation_every for name in columns(data))
     tuned = tuned_columns(data)
     reuse = "".join(f" --reuse {name}={source}" for source, names in tuned.items() for name in names)
@@ -175,6 +180,7 @@ def ablation(name: str, data: str, feeds: str, parameters: dict[str, dict[str, A
 
 
 def ablations() -> Iterator[SweepDefinition]:
+    """The sweeps over decays, memory sizes and eviction policies."""
     for data in ("mnist", "cifar10"):
         betas = {
             "algorithm.momentum_decay": values(*BETAS),
@@ -266,6 +272,7 @@ def rates() -> SweepDefinition:
 
 
 def demo() -> SweepDefinition:
+    """The sweep of ``fl-platform demo``."""
     return SweepDefinition(
         name="demo_digits",
         feeds=f"A look at everything: {len(METHODS)} algorithms, 2 seeds, 20 rounds on the built-in digits; "

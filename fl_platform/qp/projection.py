@@ -93,6 +93,7 @@ def enumerate_gram(gram: Tensor, margin: float) -> dict[str, Tensor]:
 
 
 def check_segments(segments: Segments | None, width: int) -> Segments:
+    """The segments, or one over the whole width; UserError unless they cover all coordinates in order."""
     if segments is None:
         return [(0, width)]
     edges = [0, *(stop for _, stop in segments)]

@@ -49,6 +49,7 @@ def solve(
 
 
 def check_options(margin: float, drop_threshold: float, solver: str, on_failure: str) -> None:
+    """Raise UserError for options of a projection that are out of range."""
     if solver not in SOLVERS:
         raise unknown_name("algorithm.qp.solver", solver, SOLVERS)
     if not 0 <= margin < 1:

@@ -62,6 +62,7 @@ def short(key: str) -> str:
 
 
 def value_text(value: Any) -> str:
+    """The value of a key as axes and legends show it."""
     return f"{value:g}" if isinstance(value, float) else canvas.label(value)
 
 

@@ -18,12 +18,16 @@ BOLD = "Bold: the best of its group; FedAvg counts among the methods that change
 
 @dataclass(frozen=True)
 class Cell:
+    """A cell of a table."""
+
     text: str
     is_bold: bool = False
 
 
 @dataclass(frozen=True)
 class Row:
+    """A row of a table."""
+
     label: str
     cells: tuple[Cell, ...]
 

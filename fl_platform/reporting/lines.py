@@ -98,6 +98,7 @@ def averaged(runs: Sequence[ShownRun]) -> list[str]:
 
 
 def label_of(key: str, value: str) -> str:
+    """How a line names the value of a key."""
     return value if key in ("algorithm", "scenario", "run") else f"{key.removeprefix('algorithm.')}={value}"
 
 

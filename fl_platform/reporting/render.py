@@ -19,6 +19,7 @@ _MARKDOWN_SPECIAL = re.compile(r"[\\`*_\[\]<>|~$@&#!]|(?<=www)\.|:(?=//)", re.IG
 
 
 def markdown_text(text: object) -> str:
+    """Text that Markdown shows as it is."""
     return _MARKDOWN_SPECIAL.sub(r"\\\g<0>", visible(text))
 
 
@@ -38,6 +39,7 @@ def markdown(table: Table) -> str:
 
 
 def spread(row: tuple[tuple[str, int], ...]) -> list[str]:
+    """One heading per column, of headings that span several."""
     return [text for text, span in row for _ in range(span)]
 
 
@@ -149,6 +151,7 @@ FORMATS: dict[str, tuple[str, Callable[[Table], str]]] = {
 
 
 def render(table: Table, form: str) -> str:
+    """The table in a format, such as ``markdown`` or ``latex``; UserError for an unknown one."""
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS)
     return FORMATS[form][1](table)

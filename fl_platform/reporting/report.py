@@ -110,6 +110,8 @@ class Item:
 
 @dataclass(frozen=True)
 class Report:
+    """A ``report.yaml``: which runs, and the tables and figures made of them."""
+
     directory: Path
     title: str
     sources: list[str] = field(default_factory=lambda: [ARCHIVE])

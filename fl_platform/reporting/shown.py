@@ -187,6 +187,7 @@ def differing_settings(runs: Iterable[ShownRun]) -> list[str]:
 
 
 def scenario_text(log: RunRecord) -> str:
+    """The title of a run's scenario; "unknown" where its configuration does not say."""
     row = {f"config.{name}": value for name, value in flatten(log.config)}
     try:
         return visible(scenario_of(row).label)
@@ -242,6 +243,7 @@ def row(run: ShownRun) -> dict[str, Any]:
 
 
 def last(values: Numbers) -> float | None:
+    """The last finite value; None without one."""
     if len(values) and math.isfinite(values[-1]):
         return float(values[-1])
     known = values[np.isfinite(values)]

@@ -77,11 +77,13 @@ def supported_cells(numbers: pd.DataFrame, measure: Measure) -> set[tuple[str, S
 
 
 def check_ddof(ddof: int) -> None:
+    """Raise UserError unless a standard deviation divides by n or n - 1."""
     if ddof not in (0, 1):
         raise UserError(f"ddof={ddof} is not allowed; allowed: 0 | 1")
 
 
 def check_level(level: float) -> None:
+    """Raise UserError unless a confidence level lies between 0 and 1."""
     if not 0 < level < 1:
         raise UserError(f"level={level} is not allowed; it must be between 0 and 1, such as 0.95")
 
@@ -146,6 +148,7 @@ _UNITS = {
 
 
 def target_text(row: dict[Any, Any], unit: str, seeds: int) -> str:
+    """What a cell says of a target: when it was reached, or that it was not."""
     if unit == "rounds_by_seed":
         text = ", ".join(
             NOT_REACHED if value is None else f"{value:.0f}" for value in json.loads(row["rounds_by_seed"]).values()

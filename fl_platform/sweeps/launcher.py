@@ -28,6 +28,7 @@ LOOK_SECONDS = 1.0  # between looks at the ledger for a stop and at hyperband
 
 
 def is_main_thread() -> bool:
+    """Whether signal handlers can be installed here."""
     return threading.current_thread() is threading.main_thread()
 
 

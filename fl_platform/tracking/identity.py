@@ -61,6 +61,7 @@ def versions() -> Mapping[str, str | None]:
 
 
 def installed(name: str) -> str | None:
+    """The installed version of a package; None without one."""
     try:
         return version(name)
     except PackageNotFoundError:

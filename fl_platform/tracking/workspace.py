@@ -102,6 +102,7 @@ def _target_title(key: str) -> str:
 
 
 def make_workspace(plan: Plan) -> Any:
+    """The W&B workspace of a plan: panels by section, runs grouped."""
     panels = {name: found for name, found in sections(plan.targets).items() if found}
     return ws.Workspace(
         entity=plan.entity,
@@ -135,6 +136,7 @@ def definition(plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 def save_definition(plan: Plan, directory: Path) -> list[Path]:
+    """Write the definition of a workspace as JSON files; returns them. UserError where that fails."""
     written = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
