@@ -35,6 +35,7 @@ from fl_platform.kernels.recycled import Recycler
 
 FEDAVG, TWO_THREADS = w1_arguments(), w1_arguments("threads=2")
 GRADMA = w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100")
+GRADMA_S = w1_arguments("algorithm.name=gradma_s", "algorithm.memory_size=100")
 
 
 def matrix_products(rows: Any, slots: Any, vector: Any, start: int, stop: int) -> Any:
@@ -94,7 +95,8 @@ CASES = (
         "empty",
         lambda self, name, shape, like: like.new_empty(shape),
     ),
-    Case("row products", GRADMA, compiled_products, "compiled_row_products", matrix_products),
+    Case("row products, GradMA-S", GRADMA_S, compiled_products, "compiled_row_products", matrix_products),
+    Case("row products, GradMA", GRADMA, compiled_products, "compiled_row_products", matrix_products),
 )
 
 
