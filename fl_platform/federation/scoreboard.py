@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fl_platform.config.targets import EPSILON, FURTHER_METRICS, parse_target
+from fl_platform.engines.evaluation import Scores
 from fl_platform.runs import metrics
 
 _OTHERS = ("loss", *FURTHER_METRICS)
@@ -110,3 +111,9 @@ class Scoreboard:
         if self.diverged_round is not None:
             values[metrics.DIVERGED_ROUND] = self.diverged_round
         return values
+
+
+def monitored(scores: Scores) -> dict[str, float]:
+    """The metrics of an evaluation that callbacks can monitor and ``Trainer.test`` returns."""
+    further = {metrics.tested(name): value for name, value in scores.further.items()}
+    return {metrics.TEST_ACCURACY: scores.accuracy, metrics.TEST_LOSS: scores.loss, **further}

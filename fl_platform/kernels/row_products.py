@@ -3,8 +3,8 @@
 The compiled products serve wide float32 rows on a CPU; their plain twin is ``matrix_products``. The two round
 differently.
 
-Gain (``python -m benchmarks.kernels``, W1, m = 100, one thread, CPU time of rounds with and without in turn): 6.5 % of a
-round of GradMA-S, 77 ms for 82, and 3.6 % of a round of GradMA, whose workers do more; of the products alone 40 %
+Gain (``python -m benchmarks.kernels``, W1, m = 100, one thread, CPU time of rounds with and without in turn): 6.5 % of
+a round of GradMA-S, 77 ms for 82, and 3.6 % of a round of GradMA, whose workers do more; of the products alone 40 %
 (``benchmarks/README.md``: 7.6 ms for 12.6).
 """
 
