@@ -54,14 +54,8 @@ class LoadedPlan:
     def __init__(self, plan: BatchPlan, indices: Tensor, counts: Tensor, keys: Callable[[], Tensor]) -> None:
         self.plan = plan
         self.indices, self.counts = indices, counts  # (steps, S, B) and (steps, S)
-        self.active: list[int] = plan.active.tolist()  # workers that take each step: the first so many
         self.widths: list[int] = plan.counts.max(axis=1).tolist()  # each step is padded to its longest batch
-        self.is_even = min(self.active) == plan.counts.shape[1]  # whether all workers take all steps
-        shortest = plan.counts.min(axis=1)
-        if not self.is_even:
-            takes_step = np.arange(plan.counts.shape[1]) < plan.active[:, None]
-            shortest = np.where(takes_step, plan.counts, plan.counts.max()).min(axis=1)
-        self.is_padded: list[bool] = (shortest < plan.counts.max(axis=1)).tolist()
+        self.is_even = bool((plan.steps == len(plan.counts)).all())  # whether all workers take all steps
         self._make_keys = keys
 
     @staticmethod
@@ -69,6 +63,18 @@ class LoadedPlan:
         """The plan on the CPU, sharing its memory."""
         indices, counts = torch.from_numpy(plan.indices), torch.from_numpy(plan.counts)
         return LoadedPlan(plan, indices, counts, lambda: torch.from_numpy(draw_keys()))
+
+    @cached_property
+    def active(self) -> list[int]:
+        """How many workers take each step: the first ones."""
+        return [len(self.plan.steps)] * len(self.widths) if self.is_even else self.plan.active.tolist()
+
+    @cached_property
+    def is_padded(self) -> list[bool]:
+        """Of each step, whether batches of workers that take it differ in length."""
+        takes_step = np.arange(len(self.plan.steps)) < np.array(self.active)[:, None]
+        shortest = np.where(takes_step, self.plan.counts, self.plan.counts.max()).min(axis=1)
+        return [least < most for least, most in zip(shortest.tolist(), self.widths, strict=True)]
 
     @cached_property
     def keys(self) -> Tensor:
