@@ -47,8 +47,8 @@ def main() -> None:
     for _ in range(chosen.turns):
         for name, root in roots.items():
             seconds[name] += seconds_of_rounds(root, chosen.rounds, w1_arguments(*extra))
-    quartile = {name: 1000 * float(np.quantile(found, 0.25)) for name, found in seconds.items()}
-    print(f"other {quartile['other']:.2f} ms, this {quartile['this']:.2f} ms: {quartile['this'] / quartile['other']:.4f}")
+    other, this = (1000 * float(np.quantile(seconds[name], 0.25)) for name in ("other", "this"))
+    print(f"other {other:.2f} ms, this {this:.2f} ms: {this / other:.4f}")
 
 
 if __name__ == "__main__":
