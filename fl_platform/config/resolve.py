@@ -153,9 +153,14 @@ def check_sampling(config: Config) -> None:
         )
 
 
+MIXING_OWNERS = ("iid", "dirichlet", "dirichlet_workers", "classes", "quantity", "shards")
+"""Partitions whose workers have samples of several owners, if there are owners."""
+
+
 def check_worker_tests(config: Config) -> None:
     """Raise UserError where workers are to be scored and have no test samples of their own."""
-    if config.evaluation.workers and not config.data.worker_test_fraction and config.data.partition != "natural":
+    is_without = config.evaluation.workers and not config.data.worker_test_fraction
+    if is_without and config.data.partition in MIXING_OWNERS:  # of others it depends on the data
         raise UserError(
             "evaluation.workers=true with data.worker_test_fraction=0: workers have no test samples; "
             "give the share of its data that each holds out, such as data.worker_test_fraction=0.2"

@@ -31,11 +31,13 @@ def split_worker_tests(
 def owner_tests(partition: Partition, train: Samples, test: Samples) -> Partition:
     """Each worker's part of the test set: the samples of the owner whose training samples it has.
 
-    Without owners in both sets no worker has any.
+    Without owners in both sets no worker has any, and neither has a worker with the samples of several owners.
     """
     if train.owners is None or test.owners is None:
         return joined([np.empty(0, np.int64) for _ in range(partition.num_workers)])
-    owners = train.owners.numpy()[partition.indices[partition.offsets[:-1]]]  # a worker has the samples of one
+    of_samples, starts = train.owners.numpy()[partition.indices], partition.offsets[:-1]
+    owners = np.maximum.reduceat(of_samples, starts)
+    owners[np.minimum.reduceat(of_samples, starts) < owners] = -1
     order = np.argsort(test.owners.numpy(), kind="stable")
     places = np.searchsorted(test.owners.numpy()[order], [owners, owners + 1])
     return joined([order[first:last] for first, last in places.T])

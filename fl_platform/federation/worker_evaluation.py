@@ -47,7 +47,8 @@ def with_tests(tests: Partition | None, config: Config) -> Partition:
             "take a larger share, fewer workers or a partition with less skew"
         )
     raise UserError(
-        f"evaluation.workers=true: the test samples of data.name={config.data.name} do not say whose they are; "
+        f"evaluation.workers=true: no worker of data.partition={config.data.partition} has the samples of one owner "
+        f"who has test samples in data.name={config.data.name}; "
         "give the share of its data that each worker holds out, such as data.worker_test_fraction=0.2"
     )
 

@@ -178,6 +178,9 @@ def test_workers_of_natural_owners_are_tested_on_their_owners_test_samples():
     assert [tests.of(worker).tolist() for worker in range(3)] == [[1], [0, 3], [4]]
     without = Samples(test_set.features, test_set.labels)
     assert len(owner_tests(partition, train_set, without).indices) == 0
+    mixed = Partition(partition.indices, np.array([0, 3, 4, 6]))  # the first worker has samples of owners 0 and 1
+    tests = owner_tests(mixed, train_set, test_set)
+    assert [tests.of(worker).tolist() for worker in range(3)] == [[], [0, 3], [4]]
 
 
 def test_scores_without_tests_are_refused():
