@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fl_platform.config.plugins import import_plugins
 from fl_platform.errors import UserError
 from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting import canvas
@@ -17,11 +18,13 @@ from fl_platform.runs.frames import Runs
 _IN_PARTITION = ("data.", "num_workers", "seed")
 
 
-def partition_bubbles(runs: Runs, workers: int = 20) -> Figure:
+def partition_bubbles(runs: Runs, workers: int = 20, plugins: list[str] | None = None) -> Figure:
     """The samples of the first workers by class, areas in proportion; one panel per partition, at its lowest seed.
 
-    The partitions are worked out again from the runs' configurations; the data sets must be on this machine.
+    The partitions are worked out again from the runs' configurations; the data sets must be on this machine. Modules
+    that a run names as plugins are not imported: those with its data set are named in ``plugins``.
     """
+    import_plugins(plugins or [])
     if workers < 1:
         raise UserError(f"workers={workers} is not allowed; it must be a whole number >= 1")
     found: dict[Any, tuple[int, dict[str, Any]]] = {}
