@@ -229,16 +229,15 @@ def family(module: ModuleType, kinds: Sequence[type[base.Algorithm]]) -> str:
     ]
     head = ("method", "run with", "down / up", "a worker keeps", "the server keeps")
     parts = [markdown(inspect.getdoc(module) or ""), table(head, facts)]
-    owners: dict[str, list[type[base.Algorithm]]] = {}
+    owners: dict[tuple[str, str], list[type[base.Algorithm]]] = {}  # methods whose field has the same default
     for kind in kinds:
-        for name, _ in walk(kind):
-            owners.setdefault(name, []).append(kind)
+        for name, field in walk(kind):
+            owners.setdefault((name, shown(default_of(field))), []).append(kind)
     rows = []
-    for name, having in owners.items():
+    for (name, default), having in owners.items():
         field = dict(walk(having[0]))[name]
         labels = "" if len(having) == len(kinds) else ", ".join(kind.label for kind in having)
-        default = code(shown(default_of(field)))
-        rows.append((code(f"algorithm.{name}"), default, admitted(field), meaning(field), labels))
+        rows.append((code(f"algorithm.{name}"), code(default), admitted(field), meaning(field), labels))
     if rows:
         parts.append(table(("field", "default", "allowed", "meaning", "only in"), rows))
     return "\n".join(parts)
@@ -313,7 +312,7 @@ def admitted(field: "dataclasses.Field[Any]") -> str:
     """Bounds or choices, the paper's grid, and what presets change."""
     parts = [prose(allowed(field))] if allowed(field) else []
     if grid := field.metadata.get("grid"):
-        parts.append(f"paper: {', '.join(f'{value:g}' for value in grid)}")
+        parts.append(f"grid: {', '.join(f'{value:g}' for value in grid)}")
     values = field.metadata.get("presets", {})
     parts += [f"preset {name}: {value}" for name, value in values.items() if value != default_of(field)]
     return "; ".join(parts)

@@ -9,7 +9,8 @@ where alpha grad f_i is the derivative by v_i. The worker uses alpha v_i + (1 - 
 FedAvg's model, with alpha = 1 one that is trained alone.
 Departures: alpha is fixed and the same for all (the authors can adapt it on each worker); personal steps are plain
 SGD. The mixture is used with the running statistics of the global model, or with the worker's own
-(``buffers=local``).
+(``buffers=local``). The authors' code mixes the logits of both models instead of their parameters, and has alpha = 0.5
+where it is not adapted (github.com/MLOPTPSU/FedTorch); the neighbours in the grid are ours.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,8 @@ a step on the batch of each of its local steps. The server's model is FedAvg's. 
 alone; the larger it is, the nearer they stay to x_t.
 Departures: as many personal steps as local ones, on the same batches, at the same rate (the authors allow others);
 they are plain SGD, also with local momentum, decay or clipping. v_i is used with the running statistics of the
-global model, or with the worker's own (``buffers=local``), which come from its local model.
+global model, or with the worker's own (``buffers=local``), which come from its local model. The authors' scripts have
+lambda = 1 (run_*_lam1.sh of github.com/litian96/ditto); the other values of the grid were not found there.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""FedCM: Xu, Wang, Wang and Yao, Federated Learning with momentum on the level of workers, 2021.
+"""FedCM: Xu, Wang, Wang and Yao, FedCM: Federated Learning with Client-level Momentum, 2021.
 
 https://arxiv.org/abs/2106.10874. The server's momentum acts within the local steps:
 
@@ -6,7 +6,8 @@ https://arxiv.org/abs/2106.10874. The server's momentum acts within the local st
 
 Delta_0 = 0, I_i the number of steps of worker i. With alpha = 1 it is FedAvg.
 Departures: the authors' server moves by eta_g Delta_{t+1}; here it moves by server_lr avg_S(x_t - x_i), the same
-with eta_g = server_lr I local_lr. No weight decay and no decay of the local rate.
+with eta_g = server_lr I local_lr. No weight decay and no decay of the local rate. alpha = 0.1 is what the code of
+FedSpeed's authors has for FedCM (github.com/woodenchild95/FL-Simulator); its neighbours in the grid are ours.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,8 @@ https://arxiv.org/abs/2210.00226. Workers minimise CE + beta |K|_F^2 / F^2, wher
 the batch of the F numbers that enter the classifier. With beta = 0 it is FedAvg.
 Departures: the paper's formula; the authors' code leaves out the diagonal of K and divides by the batch size B in
 place of its square, so that its beta = 0.1 is about beta = 0.1 B here. A number that is constant over the batch
-correlates with none (1e-8 is added to each variance).
+correlates with none (1e-8 is added to each variance). The authors' scripts have beta = 0.1
+(github.com/bytedance/FedDecorr); its neighbours in the grid are ours.
 """
 
 from dataclasses import dataclass

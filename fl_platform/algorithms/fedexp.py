@@ -9,7 +9,8 @@ The authors report the mean of the last two models, which oscillate (``evaluated
 ``class FedProxExP(FedExP, FedProx, name=...)`` lengthens the step of FedProx. With one worker it is FedAvg.
 Departures: server_lr beside the computed rate (1 is the original), no decay of the local rate, weights of the
 aggregation in place of 1/S. The authors' code adds S epsilon where the paper adds epsilon, and lets it decay with the
-square of the local rate.
+square of the local rate. Its epsilon is 0.001, on EMNIST 0.1 (main.py of github.com/Divyansh03/FedExP); the grid has
+a value between them, too.
 """
 
 from dataclasses import dataclass

@@ -8,8 +8,8 @@ with m = (v_t - v_{t+1}) / server_lr this is
 
     m_{t+1} = momentum_decay * m_t + d,   x_{t+1} = x_t - server_lr (d + momentum_decay * m_{t+1}),   m_0 = 0,
 
-which is computed here. A server mix-in: d is the direction of the next class in line. The authors set
-momentum_decay = 0.9; the grid is that of the other momenta.
+which is computed here. A server mix-in: d is the direction of the next class in line.
+Departures: none in the recursion. The authors set momentum_decay = 0.9; the grid is that of the other momenta.
 """
 
 from dataclasses import dataclass

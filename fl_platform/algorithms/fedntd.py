@@ -6,7 +6,9 @@ https://arxiv.org/abs/2106.03097. Workers minimise
 
 both distributions over the classes that are not the sample's own; a are the worker's logits and b those of the
 global model, frozen and in evaluation mode. With beta = 0, and at the first step of a round without dropout and
-BatchNorm, it is FedAvg. The factor T^2 is that of the authors' code.
+BatchNorm, it is FedAvg.
+Departures: the factor T^2 is that of the authors' code, which has beta = T = 1 (config/fedntd.json of
+github.com/Lee-Gihun/FedNTD); the neighbours of beta in the grid are ours.
 """
 
 from dataclasses import dataclass

@@ -6,8 +6,8 @@ layers, and the server averages the others.
     worker: x_I from (base of x_t, own layers),   server: x_{t+1} = x_t - server_lr avg_S(x_t - x_I) on the base.
 
 With personal_layers = 0 it is FedAvg. The server's own model keeps the last layers of x_0, so its accuracy says
-nothing: workers are scored with ``evaluation.workers=true``. BatchNorm's running statistics are averaged
-(``buffers=local`` keeps them, too).
+nothing: workers are scored with ``evaluation.workers=true``.
+Departures: BatchNorm's running statistics are averaged (``buffers=local`` keeps them, too). The grid is ours.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,8 @@ https://doi.org/10.1145/3447548.3467254. Workers minimise the cross-entropy of l
 for the classes of which they have no sample, so that these classes' weights are pushed away less. With alpha = 1 it
 is FedAvg.
 Departures: the authors' code has a factor for every class, alpha + (1 - alpha) n_{i,c} / max_c n_{i,c}, which is the
-paper's for absent classes and for the largest; biases are scaled with the logits.
+paper's for absent classes and for the largest; biases are scaled with the logits. The grid is that of the authors' code
+(train_lab.py of github.com/lxcnju/FedRepo).
 """
 
 from dataclasses import dataclass

@@ -11,10 +11,11 @@ uphill:
 h_i is the authors' lambda * g^_i, lambda the penalty. With alpha = 0 it takes one gradient per step; with alpha = 0
 and a very large penalty the workers are FedAvg's and what they send is x_I moved on by everything they have sent
 before.
-Departures: server_lr (1 is the original). The paper writes x_tau + rho g; the authors' code divides by |g|, as
-here. That code averages h_i over all workers, as FedDyn does, where the paper and this file have the cohort's. Its
-weight of the proximal term is 0.1, which is the default penalty = 10; the grid has stronger pulls. With penalty =
-local_lr a step begins at x_t + h_i again, and below it steps overshoot.
+Departures: server_lr (1 is the original). The paper writes x_tau + rho g; the authors' code
+(github.com/woodenchild95/FL-Simulator) divides by |g|, as here. That code averages h_i over all workers, as FedDyn
+does, where the paper and this file have the cohort's. Its weight of the proximal term is 0.1 and its rho 0.1, which are
+the defaults, penalty = 10; the grids have stronger pulls and other distances beside them. With penalty = local_lr a
+step begins at x_t + h_i again, and below it steps overshoot.
 """
 
 from dataclasses import dataclass, replace
@@ -33,10 +34,13 @@ class FedSpeed(Algorithm, name="fedspeed", label="FedSpeed"):
     group: ClassVar[str] = "worker correction"
     gradients: ClassVar[int] = 2
     sends: ClassVar[tuple[str, ...]] = ("corrected_update",)
-    equation: ClassVar[str] = r"x_\tau - \eta_l (\tilde g + (x_\tau - x_t - h_i) / \lambda),\; h_i \leftarrow h_i + d_i"
+    equation: ClassVar[str] = (
+        r"x_\tau - \eta_l (\tilde g + (x_\tau - x_t - h_i) / \lambda),\; h_i \leftarrow h_i + d_i,\; "
+        r"x_{t+1} = x_t - \eta_g\, \mathrm{avg}(d_i + h_i)"
+    )
 
     penalty: float = option(
-        10.0, "lambda: the proximal term is |x - x_t|^2 / (2 lambda)", above=0, grid=(0.01, 0.1, 1.0)
+        10.0, "lambda: the proximal term is |x - x_t|^2 / (2 lambda)", above=0, grid=(0.1, 1.0, 10.0)
     )
     rho: float = option(0.1, "how far uphill the second gradient is taken", at_least=0, grid=(0.01, 0.05, 0.1, 0.2))
     alpha: float = option(1.0, "weight of the second gradient", at_least=0, at_most=1)

@@ -34,7 +34,10 @@ def squared_distances(stack: Stack) -> Stack:
 class Krum(Algorithm, name="krum", label="Krum"):
     """The server takes the one update that lies closest to its neighbours."""
 
-    equation: ClassVar[str] = r"d = d_k,\; k = \arg\min_i s(i)"
+    equation: ClassVar[str] = (
+        r"d = d_k,\; k = \arg\min_i s(i),\; "
+        r"s(i) = \text{sum of } |d_i - d_j|^2 \text{ over the } S - f - 2 \text{ nearest}"
+    )
     kind: ClassVar[str] = "server"
     group: ClassVar[str] = "robust"
 

@@ -12,8 +12,8 @@ Gradients are taken in training mode, running statistics untouched.
 Mime has two exchanges in a round. First every sampled worker sends its gradient over its whole data at x_t, and
 receives their mean c = avg_S(grad f_i(x_t)); then it takes steps with gradients corrected as by SVRG,
 g(x_tau) - g(x_t) + c for g, where g(x_tau) and g(x_t) are gradients on the same batch (Algorithm 1).
-Departures: with dropout these two have masks of their own. Faults and compression act on the updates, not on the
-gradients of the first exchange.
+Departures: the grid of beta is the one that GradMA's paper has for MimeLite. With dropout these two have masks of
+their own. Faults and compression act on the updates, not on the gradients of the first exchange.
 """
 
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ x_{t+1} = x_t - server_lr * avg_S(d_i * min(1, max_norm / |d_i|)): no worker mov
 times max_norm. ``max_norm=null`` is FedAvg. The direction can stand in for the average of other methods.
 
 Departures: the weak noise that the paper adds as a second defence is left out; DP-FedAvg has it, with an accountant.
+The authors' code clips at 1.0 where nothing else is said (targeted_attack of github.com/google-research/federated); how
+long updates are depends on the model and the rates, and the grid is ours.
 """
 
 from dataclasses import dataclass

@@ -25,8 +25,9 @@ def option(
 ) -> Any:
     """Declare a dataclass field that documents and checks itself.
 
-    ``grid`` holds the values the paper tunes over. ``when=(key, value, ...)`` says that the option has an effect only
-    while the option with that full dotted key has one of these values. ``presets`` maps a preset's name to the value
+    ``grid`` holds the values that searches try: those of its publication where they are known.
+    ``when=(key, value, ...)`` says that the option has an effect only while the option with that full dotted key has
+    one of these values. ``presets`` maps a preset's name to the value
     the option has under it. ``is_device`` marks the name of a torch device, looked for before a run starts.
     ``identity=False`` marks what says where or how a run is carried out, not which experiment it is: such options do
     not enter the run id. ``identity="changed"`` is for options that came later than the runs people have: they enter

@@ -10,7 +10,8 @@ Kinds of ``faults.kind``, for a faulty worker's update d_i:
     same_value     ``faults.value`` in every coordinate (Li et al., RSA, 2019, https://arxiv.org/abs/1811.03761)
     alie           mean - z * std of the sound updates of the round, per coordinate: "A Little Is Enough" (Baruch et
                    al., 2019, https://arxiv.org/abs/1902.06156); the faulty workers know all updates and collude,
-                   where the authors' know their own
+                   where the authors' know their own. Their code has z = 1.5 by default and the same standard
+                   deviation, over n (github.com/moranant/attacking_distributed_learning)
     label_flip     d_i itself, but the worker trains on labels K - 1 - y; see ``flip_labels``
 
 Faults change the update d_i alone, or what a method sends in its place (MIFA, FedSpeed): running statistics and what a

@@ -1,13 +1,15 @@
 """What is declared about the methods: the paper's grids, what travels, what a run costs in bytes."""
 
 import math
+import re
+import sys
 
 import pytest
 
 from fl_platform.algorithms import base
 from fl_platform.config.options import walk
 from fl_platform.config.schema import known_keys
-from fl_platform.paper.methods import METHODS
+from fl_platform.paper.methods import METHODS, Group
 from fl_platform.runs import metrics
 from tests.algorithms.trajectories import ALGORITHMS, run
 
@@ -41,12 +43,23 @@ def test_grids_are_the_papers(name):
     assert found == {key: VALUES[key] for key in found}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_default_lies_in_its_grid(name):
-    for _, field in walk(base.get(name)):
-        assert field.metadata["help"]
-        if field.metadata["grid"]:
-            assert field.default in field.metadata["grid"]
+def test_a_default_lies_in_its_grid():
+    for name in base.names():
+        for key, field in walk(base.get(name)):
+            assert field.metadata["help"], (name, key)
+            if field.metadata["grid"]:
+                assert field.default in field.metadata["grid"], (name, key)
+
+
+def test_a_file_opens_with_its_publication_and_lists_departures():
+    """References have no publication; the paper's methods follow its text, which their files quote."""
+    for name in base.names():
+        kind = base.get(name)
+        told = sys.modules[kind.__module__].__doc__
+        is_reference = kind.group == Group.REFERENCE
+        assert is_reference or re.search(r"https://(arxiv\.org/abs/\d{4}\.\d{5}|doi\.org/10\.)", told), name
+        assert is_reference or name in METHODS or "Departures: " in told, name
+        assert is_reference or kind.equation, name
 
 
 @pytest.mark.parametrize(

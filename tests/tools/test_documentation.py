@@ -35,7 +35,7 @@ def cells(table: str) -> list[list[str]]:
 def test_the_options_table_has_every_key_with_its_default():
     rows = {row[0].strip("`").removesuffix(".*"): row[1:] for row in cells(documentation.options_table())}
     assert rows.keys() == known_keys().keys()
-    assert rows["local_lr"] == ["`0.1`", "> 0; paper: 0.001, 0.01, 0.1", "eta\\_l"]
+    assert rows["local_lr"] == ["`0.1`", "> 0; grid: 0.001, 0.01, 0.1", "eta\\_l"]
     assert rows["num_rounds"][0] == "`null`"
     assert rows["algorithm"][0] == "`{name: fedavg}`"
     assert rows["faults.reject_nonfinite"][0] == "`false`"

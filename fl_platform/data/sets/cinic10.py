@@ -18,7 +18,7 @@ class Cinic10(Dataset, name="cinic10", label="CINIC-10"):
 
     num_classes = 10
     shape = (3, 32, 32)
-    # as the README of its publishers, github.com/BayesWatch/cinic-10, gives them, rounded
+    # README.md of github.com/BayesWatch/cinic-10, rounded; its LICENSE is the MIT one and does not name the images
     mean = (0.4789, 0.4723, 0.4305)
     std = (0.2421, 0.2383, 0.2587)
     folders = ("CINIC-10", "cinic-10", "cinic10")

@@ -1,7 +1,8 @@
 """Handwritten letters and digits for those who have the files: EMNIST (Cohen et al. 2017), and LEAF's FEMNIST.
 
 Neither is fetched. EMNIST is read from the idx files of its ``gzip.zip``, in the folder where torchvision keeps them;
-FEMNIST from the JSON files that LEAF's ``preprocess.sh`` writes, whose users are the owners of the samples.
+FEMNIST from the JSON files that LEAF's ``preprocess.sh`` writes, whose users are the owners of the samples. Both are
+made from NIST's Special Database 19, whose catalogue entry names www.nist.gov/open/license as its terms.
 """
 
 import json
@@ -21,11 +22,11 @@ class Emnist(Dataset, name="emnist", label="EMNIST"):
 
     num_classes = 47
     shape = (1, 28, 28)
-    # as public code has them for this split; not computed here, where the files are not
+    # as public code that trains on this split has them; published files were not at hand to compute them
     mean = (0.1751,)
     std = (0.3332,)
     folders = ("EMNIST/raw", "EMNIST/raw/gzip", "gzip")
-    licence = "public domain (NIST Special Database 19)"
+    licence = "www.nist.gov/open/license (derived from NIST Special Database 19)"
     targets = (0.6, 0.7, 0.8)
     split = "balanced"
     first_label = 0
@@ -47,7 +48,7 @@ class EmnistLetters(Emnist, name="emnist_letters", label="EMNIST letters"):
     """28x28 handwritten letters, EMNIST's split of 26 classes, small and capital together; not fetched."""
 
     num_classes = 26
-    # as public code has them for this split; not computed here
+    # likewise
     mean = (0.1722,)
     std = (0.3309,)
     split = "letters"
@@ -59,11 +60,11 @@ class Femnist(Dataset, name="femnist", label="FEMNIST"):
 
     num_classes = 62
     shape = (1, 28, 28)
-    # white paper with black ink, unlike EMNIST; no source was found for these, and the files are not here to check
-    mean = (0.9637,)
+    # white paper with black ink, unlike EMNIST; as public code that reads LEAF's files has them
+    mean = (0.9641,)
     std = (0.1592,)
     folders = ("femnist/data", "femnist")
-    licence = "public domain (NIST Special Database 19); LEAF BSD-2-Clause"
+    licence = "www.nist.gov/open/license (NIST Special Database 19); LEAF BSD-2-Clause"
     partition = "natural"
     targets = (0.6, 0.7, 0.8)
 
