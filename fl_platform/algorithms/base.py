@@ -72,7 +72,8 @@ class Algorithm(Rules, L.Callback):
 
     name: ClassVar[str]
     label: ClassVar[str]  # as printed in tables
-    kind: ClassVar[str] = "worker"  # baseline | worker | server | both: where it departs from FedAvg
+    kind: ClassVar[str] = "worker"
+    """baseline | worker | server | both: where it departs from FedAvg; a class of several joins theirs."""
     group: ClassVar[str] = PAPER
     """Where lists, tables and figures show it: one of ``paper.methods.FURTHER_GROUPS``; outside the package "plugin"
     unless the class itself declares another."""
@@ -120,6 +121,8 @@ class Algorithm(Rules, L.Callback):
             cls.group = Group.PLUGIN
         if cls.group not in (PAPER, *FURTHER_GROUPS):
             raise unknown_name(f"the group of algorithm {name}", cls.group, FURTHER_GROUPS)
+        if "kind" not in vars(cls):
+            cls.kind = _kind_of([one.kind for one in cls.__bases__ if issubclass(one, Algorithm)])
         ALGORITHMS.add(name, cls)
         cls.name, cls.label = name, label or name
 
@@ -231,6 +234,12 @@ _DEFAULT_HOOKS = {
         *("survey_local", "worker_model", "begin_round"),
     )
 }
+
+
+def _kind_of(kinds: list[str]) -> str:
+    """Where a method departs from FedAvg whose base classes depart there."""
+    departing = {kind for kind in kinds if kind != "baseline"} or {"baseline"}
+    return departing.pop() if len(departing) == 1 else "both"
 
 
 def has_default(algorithm: Algorithm, *hooks: str) -> bool:

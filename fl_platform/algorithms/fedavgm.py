@@ -6,7 +6,6 @@ m_{t+1} = momentum_decay * m_t + avg_S(x_t - x_i),  x_{t+1} = x_t - server_lr * 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fl_platform.algorithms.momentum import SlowMomentum
 
@@ -14,5 +13,3 @@ from fl_platform.algorithms.momentum import SlowMomentum
 @dataclass(eq=False)
 class FedAvgM(SlowMomentum, name="fedavgm", label="FedAvgM"):
     """FedAvg with heavy-ball momentum on the server."""
-
-    kind: ClassVar[str] = "server"

@@ -71,5 +71,3 @@ def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
 @dataclass(eq=False)
 class FedMLBM(SlowMomentum, FedMLB, name="fedmlbm", label="FedMLBM"):
     """FedMLB workers, slow momentum on the server."""
-
-    kind: ClassVar[str] = "both"

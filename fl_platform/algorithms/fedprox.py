@@ -29,5 +29,3 @@ class FedProx(Algorithm, name="fedprox", label="FedProx"):
 @dataclass(eq=False)
 class FedProxM(SlowMomentum, FedProx, name="fedproxm", label="FedProxM"):
     """FedProx workers, slow momentum on the server."""
-
-    kind: ClassVar[str] = "both"

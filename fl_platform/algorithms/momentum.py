@@ -20,6 +20,7 @@ from fl_platform.models.flat import Stack, Vector
 class SlowMomentum(Algorithm):
     """Server mix-in: heavy-ball momentum on whatever direction the next class in line has."""
 
+    kind: ClassVar[str] = "server"
     equation: ClassVar[str] = r"m \leftarrow \beta_1 m + d,\; x_{t+1} = x_t - \eta_g m"
 
     momentum_decay: float = option(0.5, "beta_1", at_least=0, below=1, grid=(0.1, 0.5, 0.9))

@@ -83,5 +83,3 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 @dataclass(eq=False)
 class MoonM(SlowMomentum, Moon, name="moonm", label="MOONM"):
     """MOON workers, slow momentum on the server."""
-
-    kind: ClassVar[str] = "both"

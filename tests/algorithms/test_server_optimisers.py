@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fl_platform.algorithms import base
 from fl_platform.algorithms.fedexp import FedExP
 from fl_platform.algorithms.fedopt import FedAdam
 from fl_platform.algorithms.fedprox import FedProx
@@ -118,6 +119,7 @@ def combined():
 
 @pytest.mark.usefixtures("combined")
 def test_a_server_optimiser_serves_any_workers_by_one_class_line():
+    assert base.get("fedprox_adam").kind == "both"  # FedAdam's is the server, FedProx's the workers
     args = ("algorithm.tau=0.1", "server_lr=0.1")
     both = run("fedprox_adam", "algorithm.mu=0.3", *args)
     assert torch.equal(run("fedprox_adam", "algorithm.mu=0", *args).rounds, run("fedadam", *args).rounds)
