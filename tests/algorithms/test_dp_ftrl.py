@@ -65,6 +65,13 @@ def test_without_noise_and_clipping_it_is_fedavg():
     assert metrics.EPSILON not in done.figures()[0]
 
 
+def test_without_momentum_dp_ftrlm_is_dp_ftrl():
+    plain = train(make_config("algorithm.name=dp_ftrl"))
+    slow = train(make_config("algorithm.name=dp_ftrlm", "algorithm.momentum_decay=0"))
+    assert torch.equal(slow.params, plain.params)
+    assert not torch.equal(train(make_config("algorithm.name=dp_ftrlm")).params, plain.params)
+
+
 def test_epsilon_of_a_tree_is_that_of_as_many_gaussians_as_a_worker_has_nodes():
     """Eight rounds: a worker is in ceil(log2(9)) = 4 nodes; three trees and three rounds of a fourth, 3 * 4 + 2."""
     gaussian = Accountant(2.0, 1000, 10, "none")

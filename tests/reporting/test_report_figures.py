@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fl_platform.config.registry import DATASETS
 from fl_platform.errors import UserError
 from fl_platform.paper.methods import GROUPINGS, METHODS
 from fl_platform.reporting import ablations, canvas, figures, partition_figure, rank_figure
@@ -150,6 +151,32 @@ def test_partitions_are_those_of_the_runs() -> None:
     assert [axis.get_title() for axis in figure.axes] == ["digits, ω=9.0, seed 0", "digits, ω=0.1, seed 0"]
     skewed, mild = (len(axis.collections[0].get_offsets()) for axis in (figure.axes[1], figure.axes[0]))
     assert skewed < mild, "with skew, workers have fewer classes"
+
+
+PLUGIN = """
+import numpy as np
+from fl_platform import Dataset, Samples
+
+class Cards(Dataset, name="cards_of_a_figure", label="Cards"):
+    num_classes, shape, features = 4, (2,), "numbers"
+
+    def load(self, folder):
+        samples = Samples.from_arrays(np.zeros((40, 2)), np.arange(40) % 4)
+        return samples, samples
+"""
+
+
+def test_a_data_set_of_a_plugin_is_imported_where_the_figure_names_it(tmp_path: Path, monkeypatch) -> None:
+    log = load(make_log(data="cards_of_a_figure", omega=9.0, num_workers=5))
+    with pytest.raises(UserError, match=r"data.name=cards_of_a_figure is not known"):
+        partition_figure.partition_bubbles(log)
+    (tmp_path / "cards_of_a_figure.py").write_text(PLUGIN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        figure = partition_figure.partition_bubbles(log, plugins=["cards_of_a_figure"])
+        assert sum(len(axis.collections[0].get_offsets()) for axis in figure.axes) > 4
+    finally:
+        del DATASETS._entries["cards_of_a_figure"]
 
 
 def test_qp_and_forgetting(everyone: runs.Runs) -> None:
