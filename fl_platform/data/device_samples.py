@@ -56,9 +56,15 @@ class DeviceSamples:
         """All inputs, computed once; images on a CPU channels last, which is fastest for its convolutions."""
         return self._whole
 
+    def some(self, indices: Tensor) -> Tensor:
+        """The inputs at ``indices`` [n] as ``whole`` has them, computed for this call."""
+        return self._laid_out(self.batch(indices))
+
     @cached_property
     def _whole(self) -> Tensor:
-        inputs = self._as_inputs(self._features, torch.empty)
+        return self._laid_out(self._as_inputs(self._features, torch.empty))
+
+    def _laid_out(self, inputs: Tensor) -> Tensor:
         is_fast = self._kind == "images" and self.device.type == "cpu"
         return inputs.contiguous(memory_format=torch.channels_last) if is_fast else inputs
 

@@ -64,7 +64,7 @@ def score_one_model(
 
     def forward(chunk: Tensor) -> Tensor:
         with torch.no_grad():  # known to this thread only
-            return network.single(weights, buffers, samples.batch(chunk), Pass(train=False)).logits
+            return network.single(weights, buffers, samples.some(chunk), Pass(train=False)).logits
 
     sums = torch.zeros(2, tests.num_workers, dtype=torch.float64, device=samples.device)
     if len(indices):
@@ -108,7 +108,7 @@ def score_own_models(
             indices = torch.from_numpy(tests.of(workers[row])).to(samples.device)
             weights = network.parameters.views(params[row])
             with allowing_tf32(network.allows_tf32):
-                logits = network.single(weights, buffers[row], samples.batch(indices), Pass(train=False)).logits
+                logits = network.single(weights, buffers[row], samples.some(indices), Pass(train=False)).logits
             sums[:, row] = hits_and_losses(logits, samples.labels(indices)).sum(1)
 
     if is_stacked:
