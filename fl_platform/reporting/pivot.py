@@ -11,6 +11,7 @@ from fl_platform.reporting.cells import varying_keys
 from fl_platform.reporting.layout import MISSING, Cell, Row, Table
 from fl_platform.reporting.measures import MEASURES, is_share, per_run
 from fl_platform.reporting.tables import check_ddof, run_notes
+from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs, config_column
 from fl_platform.runs.status import ENDED, RunStatus
 
@@ -40,7 +41,7 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
         record |= {"mean": each.mean() if len(each) else np.nan, "std_ddof0": each.std() if len(each) else np.nan}
         record |= {"std_ddof1": each.std(ddof=1) if len(each) > 1 else np.nan}
         spread = f"±{record[f'std_ddof{ddof}']:.{decimals}f}" if len(each) > 1 else ""
-        remark = f"{RunStatus.DIVERGED} {diverged}/{len(everyone)}" if diverged else ""
+        remark = _remark(len(everyone), diverged, len(members) - len(each) if is_target(value) else 0)
         count = f"(n={len(each)}, {remark})" if remark else f"(n={len(each)})"
         mean = f"{record['mean']:.{decimals}f}{spread} {count}"
         texts[row, column] = mean if len(each) else remark or "not logged"
@@ -55,6 +56,17 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
     notes += [f"Cells average over {', '.join(sorted(others))}."] if others else []
     blocks, all_notes = ((tuple(body),) if body else ()), (*notes, *run_notes(runs, []))
     return Table(title, header or (((value, 1),),), blocks, all_notes, pd.DataFrame(numbers), ", ".join(rows))
+
+
+def is_target(value: str) -> bool:
+    """Whether a number of the summary says what it took to reach a target: a run without it has not reached it."""
+    return value.startswith(metrics.TO_TARGET)
+
+
+def _remark(total: int, diverged: int, not_reached: int) -> str:
+    """How many runs of a cell are not in its mean, and why."""
+    counts = {RunStatus.DIVERGED.value: diverged, "not reached": not_reached}
+    return ", ".join(f"{why} {count}/{total}" for why, count in counts.items() if count)
 
 
 def _keys_of(runs: Runs, names: list[str], flag: str) -> list[Key]:
@@ -89,4 +101,7 @@ def _pivot_values(runs: Runs, value: str) -> "tuple[str, pd.Series[float], float
     if value not in known:
         raise unknown_name("--value", value, [*MEASURES, *known])
     column = runs.runs.set_index("run_id")[known[value]].astype(float)
+    if is_target(value):
+        target, unit = value.removeprefix(metrics.TO_TARGET).rsplit("/", 1)
+        return f"{unit.capitalize()} to reach {target}", column, 1, 1 if unit == "seconds" else 0
     return value, column, 100 if is_share(value) else 1, 2 if is_share(value) else 4

@@ -89,6 +89,10 @@ def final(name: str) -> str:
     return f"{EVALUATED}final_{name}"
 
 
+TO_TARGET = "to_target/"
+"""Beginning of the keys of what it took to reach targets; a run that has not reached one has no such key."""
+
+
 def to_target(target: float | str, unit: str) -> str:
     """Summary key of what it took to reach an accuracy, or a bound as text: unit is rounds, bytes or seconds."""
-    return f"to_target/{target if isinstance(target, str) else format(target, 'g')}/{unit}"
+    return f"{TO_TARGET}{target if isinstance(target, str) else format(target, 'g')}/{unit}"

@@ -221,6 +221,16 @@ def test_pivot_states_n_and_what_it_averages_over() -> None:
         pivot.pivot_table(frames(*logs), ["cohortsize"], [], "top_accuracy")
 
 
+def test_pivot_counts_runs_that_did_not_reach_a_target() -> None:
+    key = metrics.to_target(0.9, "bytes")
+    logs = [flat("fedavg", 0.5, seed, compression__name=name) for name in ("none", "topk") for seed in (0, 1)]
+    for log, spent in zip(logs, (4000, 6000, 1500, None), strict=True):
+        log.summary.update({} if spent is None else {key: spent})
+    table = pivot.pivot_table(frames(*logs), ["compression.name"], [], key)
+    assert table.title == "Bytes to reach 0.9"
+    assert texts(table) == {"none": ["5000±1414 (n=2)"], "topk": ["1500 (n=1, not reached 1/2)"]}
+
+
 def test_whole_numbers_that_only_some_runs_have_stay_whole() -> None:
     """Not 10.0, which pandas makes of 10 beside a run without that key; a rate of 1.0 is not one of them."""
     logs = [flat("fedavg", 0.5), flat("gradma_s", 0.8, algorithm__memory_size=10, algorithm__memory_decay=1.0)]
