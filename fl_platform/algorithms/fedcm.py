@@ -1,4 +1,4 @@
-"""FedCM: Xu, Wang, Wang and Yao, FedCM: Federated Learning with Client-level Momentum, 2021.
+"""FedCM: Xu, Wang, Wang and Yao, 2021.
 
 https://arxiv.org/abs/2106.10874. The server's momentum acts within the local steps:
 
