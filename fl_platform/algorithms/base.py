@@ -120,7 +120,7 @@ class Algorithm(Rules, L.Callback):
             cls.group = Group.PLUGIN
         if cls.group not in (PAPER, *FURTHER_GROUPS):
             raise unknown_name(f"the group of algorithm {name}", cls.group, FURTHER_GROUPS)
-        ALGORITHMS.add(name, cls)
+        ALGORITHMS.add(name, cls, cls)
         cls.name, cls.label = name, label or name
 
     def adapt_network(self, network: nn.Module, example: Tensor, num_classes: int) -> None:
