@@ -4,12 +4,13 @@
 #
 #   docker run --rm -v "$PWD/runs:/work/runs" fl_platform run algorithm.name=gradma num_rounds=20
 #
-# Python is installed from the base's own packages when the base does not bring one, as the CUDA images do not.
+# Python is installed from the base's own packages when the base does not bring one, as the CUDA images do not, and with it
+# the compiler that Triton calls on a GPU.
 ARG BASE=python:3.11-slim
 FROM ${BASE}
 
 RUN if ! command -v python3 >/dev/null || ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'; then \
-        apt-get update && apt-get install --yes --no-install-recommends python3 python3-venv && rm -rf /var/lib/apt/lists/*; \
+        apt-get update && apt-get install --yes --no-install-recommends python3 python3-venv python3-dev gcc libc6-dev && rm -rf /var/lib/apt/lists/*; \
     fi
 
 WORKDIR /opt/fl_platform

@@ -42,9 +42,10 @@ lint: $(VENV)/dev.stamp ## ruff (rules and format) and mypy --strict
 bench: setup ## measure the engines and the solver on this machine
 	$(BIN)/python -m benchmarks
 
-docs: setup ## renew the parts of the documents that are made from the code
+docs: $(VENV)/dev.stamp ## renew the parts of the documents that are made from the code, then build the site
 	$(BIN)/python -m tools.documentation --write
 	$(BIN)/python -m tools.architecture
+	$(BIN)/python -m tools.site
 
 site: $(VENV)/dev.stamp ## build the documentation as a web site, build/site/index.html
 	$(BIN)/python -m tools.site

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fl_platform.data.partition import Partitioner
     from fl_platform.data.samples import Samples
     from fl_platform.data.sets.base import Dataset
-    from fl_platform.errors import UserError
+    from fl_platform.errors import UserCodeError, UserError
     from fl_platform.federation.api import run
     from fl_platform.federation.module import FederatedModule
     from fl_platform.federation.result import Result
@@ -59,6 +59,7 @@ __all__ = [
     "Start",
     "SweepResult",
     "Updates",
+    "UserCodeError",
     "UserError",
     "Vector",
     "curves",
@@ -94,7 +95,7 @@ _HOMES = {
     "Dataset": "data.sets.base",
     "Partitioner": "data.partition",
     "Samples": "data.samples",
-    "UserError": "errors",
+    **dict.fromkeys(("UserCodeError", "UserError"), "errors"),
     **dict.fromkeys(("group", "option"), "config.options"),
     "run": "federation.api",
     "Result": "federation.result",

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import fl_platform as fl
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 PLUGIN = EXAMPLES / "plugin"
@@ -69,6 +71,19 @@ def test_the_plugin_package_trains(tmp_path: Path) -> None:
     rows = [path.read_text(encoding="utf-8") for path in tmp_path.glob("runs/*/attempts/*/rounds.jsonl")]
     assert any("clip/share" in row for row in rows)
     assert any("scale/largest_square" in row for row in rows)
+
+
+BEHIND = {"count_classes", "frozen_logits", "step_counts"}
+"""Fields that other fields of the contract are made from."""
+
+
+def test_the_page_has_every_field_of_the_contract() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"`(\w+)", page[page.index("## The contract") : page.index("## A data set")]))
+    inputs = (fl.LocalStart, fl.LocalSurvey, fl.LocalBatch, fl.LocalStep, fl.LocalRun, fl.Updates, fl.Federation)
+    for kind in (fl.Algorithm, *inputs):
+        public = {name for name in {*vars(kind), *kind.__annotations__} if not name.startswith("_")}
+        assert public - words <= BEHIND, kind
 
 
 def test_the_page_prints_the_package() -> None:

@@ -29,7 +29,7 @@ _PAGE = """<!doctype html><meta charset="utf-8"><style>
 body { font: 15px/1.35 "DejaVu Sans", sans-serif; margin: 0; padding: 18px; color: #1f2937; width: max-content }
 table { border-collapse: collapse } caption { text-align: left; font-weight: bold; padding-bottom: 8px }
 th, td { padding: 3px 14px; text-align: right; border-bottom: 1px solid #e5e7eb }
-th:first-child, td:first-child { text-align: left } thead th { border-bottom: 2px solid #374151 }
+tbody th:first-child, td:first-child { text-align: left } thead th { border-bottom: 2px solid #374151 }
 tbody + tbody tr:first-child > * { border-top: 2px solid #9ca3af }
 ul, p { display: none }
 </style>"""

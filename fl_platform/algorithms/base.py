@@ -123,7 +123,7 @@ class Algorithm(Rules, L.Callback):
             raise unknown_name(f"the group of algorithm {name}", cls.group, FURTHER_GROUPS)
         if "kind" not in vars(cls):
             cls.kind = _kind_of([one.kind for one in cls.__bases__ if issubclass(one, Algorithm)])
-        ALGORITHMS.add(name, cls)
+        ALGORITHMS.add(name, cls, cls)
         cls.name, cls.label = name, label or name
 
     def adapt_network(self, network: nn.Module, example: Tensor, num_classes: int) -> None:

@@ -33,7 +33,7 @@ class Policy(ABC):
 
     def __init_subclass__(cls, *, name: str, **options: Any) -> None:
         super().__init_subclass__(**options)
-        POLICIES.add(name, cls)
+        POLICIES.add(name, cls, cls)
 
     @abstractmethod
     def victim(self, slots: Slots, candidates: Integers) -> int:

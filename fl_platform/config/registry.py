@@ -26,16 +26,21 @@ class Registry(Generic[Entry]):
         self.key, self._package = key, package
         self._entries: dict[str, Entry] = {}
         self._modules: dict[str, str] = {}
+        self._definitions: dict[str, tuple[str, str] | None] = {}
         self._descriptions: dict[str, tuple[Entry | None, Description]] = {}
 
-    def add(self, name: str, entry: Entry) -> None:
-        """Register ``entry``; UserError for a name that is taken."""
+    def add(self, name: str, entry: Entry, definition: Any = None) -> None:
+        """Register ``entry``, which the class or function ``definition`` defines; UserError for a name that is taken.
+
+        Executing a definition again, as in a cell of a notebook or by ``importlib.reload``, replaces the earlier one.
+        """
         module = _registering_module()
         if not _is_built_in(module):
             self.load()  # a plugin must not take the name of something built-in that is not imported yet
-        if name in self._entries:
+        place = _place(definition)
+        if name in self._entries and (place is None or place != self._definitions[name]):
             raise UserError(f"{self.key}={name} is registered already; choose another name")
-        self._entries[name], self._modules[name] = entry, module
+        self._entries[name], self._modules[name], self._definitions[name] = entry, module, place
 
     def get(self, name: str) -> Entry:
         """Import and return what ``name`` stands for; UserError, with the nearest name, where nothing is registered."""
@@ -59,6 +64,10 @@ class Registry(Generic[Entry]):
     def names(self) -> list[str]:
         """Return all names in alphabetical order."""
         return sorted({*self._known(), *self._entries})
+
+    def is_of_this_process(self, name: str) -> bool:
+        """Whether ``name`` was registered by a script or notebook, which no other process can import."""
+        return name in self._entries and self._modules[name] == "__main__"
 
     def items(self) -> list[tuple[str, Entry]]:
         """Import everything; returns (name, entry) pairs in the order of ``names``."""
@@ -107,6 +116,12 @@ def _registering_module() -> str:
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back  # type: ignore[assignment]
     return "" if frame is None else str(frame.f_globals.get("__name__", ""))
+
+
+def _place(definition: Any) -> tuple[str, str] | None:
+    """Where a class or function is defined at the top level of a module, as (module, name); None for any other."""
+    name = getattr(definition, "__qualname__", "<locals>")
+    return None if "<locals>" in name else (definition.__module__, name)
 
 
 def _is_built_in(module: str) -> bool:

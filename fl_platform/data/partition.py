@@ -66,7 +66,7 @@ class Partitioner:
         super().__init_subclass__()
         if name is not None:
             cls.name = name
-            PARTITIONS.add(name, cls)
+            PARTITIONS.add(name, cls, cls)
 
     def assign(self, train: Samples, num_workers: int, rng: np.random.Generator) -> Assignment:
         """Return indices of samples, each at most once, and the worker (0..num_workers - 1) of each.

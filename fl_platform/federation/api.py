@@ -31,7 +31,8 @@ def run(
 
     Keys of the configuration are given as keyword arguments, or by their dotted names in ``config``, nested or not:
     ``run({"algorithm.mu": 0.1}, data="mnist", omega=0.1, algorithm="fedprox", num_rounds=50)``. Short forms: ``data``,
-    ``algorithm`` and ``model`` given as text are the names of these, ``omega`` is ``data.dirichlet_omega``.
+    ``algorithm`` and ``model`` given as text or as a class are the names of these, an algorithm with arguments is its
+    name and fields, ``omega`` is ``data.dirichlet_omega``.
 
     ``resume`` goes on with a run: its id below ``output.dir``, its directory or a checkpoint; with a larger
     ``num_rounds`` it becomes that longer run. ``reuse`` returns the stored result of an equal run that has finished,

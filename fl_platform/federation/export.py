@@ -31,7 +31,8 @@ def torchscript_bytes(trained: Trained) -> bytes:
     """TorchScript of raw features -> logits, for any batch size."""
     classifier, written = trained.classifier(), io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit as a whole
+        for category in (DeprecationWarning, FutureWarning):  # of torch.jit as a whole: torch 2.13, torch 2.15
+            warnings.simplefilter("ignore", category)
         classifier.network = torch.jit.trace(classifier.network, example(trained))  # type: ignore[no-untyped-call]
         torch.jit.save(torch.jit.script(classifier), written)
     return written.getvalue()

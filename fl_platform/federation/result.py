@@ -1,7 +1,7 @@
 """What a run leaves to the one who started it: summary, rounds and the trained model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ SHOWN = {
 """Keys of a summary that the last line of a run shows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """How a run ended.
 
@@ -36,10 +36,22 @@ class Result:
     directory: Path
     wandb_directory: Path | None = None
     wandb_url: str | None = None
-    attempt: Path | None = field(default=None, repr=False)
+    attempt: Path | None = None
     """Where this run wrote; None for a result that was stored earlier."""
-    history: Sequence[dict[str, Any]] = field(default=(), repr=False)
+    history: Sequence[dict[str, Any]] = ()
     """The logged rows; empty for a result that was stored earlier, whose rows are read when they are asked for."""
+
+    def __repr__(self) -> str:
+        rounds = self.summary[metrics.ROUNDS]
+        parts = [
+            f"{self.status} in round {rounds}"
+            if self.status is RunStatus.DIVERGED
+            else f"{self.status}, {rounds} rounds"
+        ]
+        if self.summary[metrics.TOP_ACCURACY] is not None:
+            round = self.summary[metrics.TOP_ACCURACY_ROUND]
+            parts.append(f"top accuracy {self.summary[metrics.TOP_ACCURACY]:.4f} in round {round}")
+        return f"<Result: {', '.join(parts)}; {self.directory}>"
 
     def __fspath__(self) -> str:
         return str(self.directory)

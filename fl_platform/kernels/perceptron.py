@@ -197,7 +197,8 @@ def scripted(steps: Steps) -> Any:
     key = repr((steps.layers, steps.cuts))
     with _COMPILING, warnings.catch_warnings():
         if key not in _COMPILED:
-            warnings.simplefilter("ignore", DeprecationWarning)
+            for category in (DeprecationWarning, FutureWarning):  # of torch.jit as a whole: torch 2.13, torch 2.15
+                warnings.simplefilter("ignore", category)
             _COMPILED[key] = torch.jit.script(steps)
     return _COMPILED[key]
 

@@ -38,7 +38,7 @@ def architecture(
     """
 
     def register(builder: Builder) -> Builder:
-        MODELS.add(name, Architecture(description, builder, has_width, takes))
+        MODELS.add(name, Architecture(description, builder, has_width, takes), builder)
         return builder
 
     return register

@@ -24,8 +24,8 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
     check_ddof(ddof)
     ended = runs.only(runs.runs["status"].isin(ENDED))
     title, by_run, scale, decimals = _pivot_values(ended, value)
-    row_keys = _keys_of(ended, rows, "--rows")
-    column_keys = _keys_of(ended, columns, "--columns")
+    row_keys = _keys_of(ended, rows, "rows")
+    column_keys = _keys_of(ended, columns, "columns")
     places: dict[tuple[Key, Key], list[int]] = {}
     for place, pair in enumerate(zip(row_keys, column_keys, strict=True)):
         places.setdefault(pair, []).append(place)

@@ -24,13 +24,17 @@ from fl_platform.runs.status import RunStatus
 Source: TypeAlias = str | os.PathLike[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Runs:
     """``runs``: run_id, status, `config.<key>`, `summary.<key>`, ...; ``rounds``: run_id, round, the metrics."""
 
     runs: pd.DataFrame
     rounds: pd.DataFrame
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {status}" for status, count in self.runs["status"].value_counts().items())
+        return f"<Runs: {counts or 'none'}; {len(self.rounds)} rounds in all; frames: summary, rounds>"
 
     def only(self, mask: "pd.Series[bool]") -> "Runs":
         """The runs where ``mask`` holds, with their rounds."""
@@ -61,7 +65,12 @@ def load(sources: Source | Iterable[Source], cache_dir: Path | None = None) -> R
     `wandb:entity/project[/sweep]`. A run that several sources hold is taken from its own directory. Raises UserError
     for a source without runs.
     """
-    return to_frames(read([sources] if isinstance(sources, str | os.PathLike) else list(sources), cache_dir))
+    given = [sources] if isinstance(sources, str | os.PathLike) else sources
+    given = list(given) if isinstance(given, Iterable) else [given]
+    for source in given:
+        if not isinstance(source, str | os.PathLike):
+            raise UserError(f"{source!r} is no source of runs; give a directory, an archive or wandb:entity/project")
+    return to_frames(read(given, cache_dir))
 
 
 def to_frames(records: list[RunRecord]) -> Runs:
@@ -127,11 +136,11 @@ def config_column(runs: Runs, key: str, where: str) -> str:
 def select(runs: Runs, conditions: Mapping[str, Any]) -> Runs:
     """The runs whose configuration has the given values; a list allows any of its values."""
     for key, wanted in conditions.items():
-        column = runs.runs[config_column(runs, key, "--where")]
+        column = runs.runs[config_column(runs, key, "where")]
         mask = has_value(column, wanted)
         if not mask.any():
             present = ", ".join(sorted(str(value) for value in column.dropna().unique()))
-            raise UserError(f"--where {key}={wanted}: no run has this value; there is {present or 'none'}")
+            raise UserError(f"where {key}={wanted}: no run has this value; there is {present or 'none'}")
         runs = runs.only(mask)
     return runs
 

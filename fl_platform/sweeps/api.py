@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fl_platform.config.registry import REGISTRIES
 from fl_platform.config.short_forms import assignment, keys_of
 from fl_platform.errors import UserError
 from fl_platform.sweeps.check import content_problems, schema_problems
@@ -41,7 +42,7 @@ class LaunchOptions:
     gpus_per_trial: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResult:
     """How a sweep ended: its directory, how many trials it has of each state, and the failed and best ones.
 
@@ -53,6 +54,9 @@ class SweepResult:
     status: Status
     is_stopped: bool
     run_ids: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<SweepResult: {self.status.line()}; {self.directory}>"
 
     def __fspath__(self) -> str:
         return str(self.output)
@@ -93,12 +97,26 @@ def sweep(
     args = [assignment(key, value) for key, value in keys_of(config, keys).items()]
     if isinstance(definition, Mapping):
         found = make_sweep(dict(definition), args)
+    elif not isinstance(definition, str | os.PathLike):
+        raise UserError(f"sweep: {definition!r} is neither the path of a YAML nor a mapping with its content")
     else:
         found = read_sweep(Path(definition), args)
     for name, number, least in (("jobs", jobs, 1), ("cap", cap, 1), ("retries", retries, 0)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
             raise UserError(f"sweep: {name}={number} is not allowed; it must be a whole number >= {least}")
+    refuse_own_names(found)
     return carry_out(found, LaunchOptions(jobs=jobs, cap=cap, retries=retries))
+
+
+def refuse_own_names(sweep: Sweep) -> None:
+    """Raise ``UserError`` for what the trials name and only this process knows: they run in processes of their own."""
+    for registry in REGISTRIES:
+        for name in sweep.given(registry.key):
+            if registry.is_of_this_process(name) or name.startswith("__main__."):
+                raise UserError(
+                    f"sweep: {registry.key}={name} is defined in this script or notebook, and trials run in processes "
+                    "of their own; write it to a file such as my_code.py and give plugins=['my_code']"
+                )
 
 
 def refuse_problems(sweep: Sweep) -> None:

@@ -120,7 +120,7 @@ class Sweep:
     @property
     def output(self) -> Path:
         """``output.dir`` as the overrides, the parameters or the command give it."""
-        return Path((self._given("output.dir") or [OutputConfig().dir])[-1])
+        return Path((self.given("output.dir") or [OutputConfig().dir])[-1])
 
     @property
     def directory(self) -> Path:
@@ -138,9 +138,9 @@ class Sweep:
             write_atomically(directory / OVERRIDES_COPY, json.dumps(self.overrides))
 
     def _chosen_files(self) -> list[str]:
-        return sorted(set(self._given("chosen")))
+        return sorted(set(self.given("chosen")))
 
-    def _given(self, key: str) -> list[str]:
+    def given(self, key: str) -> list[str]:
         """Every value a key is given, the one that counts last."""
         spec = self.parameters.get(key) or {}
         swept = spec.get("values", [spec["value"]] if "value" in spec else [])

@@ -31,6 +31,20 @@ def test_a_name_is_registered_once():
             pass
 
 
+def test_a_definition_that_is_executed_again_replaces_the_first(monkeypatch):
+    """As a cell of a notebook is."""
+    monkeypatch.setattr(ALGORITHMS, "_entries", dict(ALGORITHMS._entries))
+    cell = "class Cell(base.Algorithm, name='cell'): value = {}"
+    for value in (1, 2):
+        exec(cell.format(value), names := {"base": base, "__name__": "__main__"})
+        assert ALGORITHMS.get("cell") is names["Cell"]
+        assert ALGORITHMS.describe("cell").value == value
+        assert ALGORITHMS.is_of_this_process("cell")
+    for other in (cell.replace("Cell", "Other"), f"def make():\n    {cell.format(3)}\nmake()"):
+        with pytest.raises(UserError, match=r"algorithm\.name=cell is registered already"):
+            exec(other.format(3), {"base": base, "__name__": "__main__"})
+
+
 def test_a_model_may_also_be_a_dotted_path():
     check_model_name("mlp")
     check_model_name("package.module.Network")

@@ -38,14 +38,14 @@ def squares(labels=(0, 1), dtype=torch.uint8, size=2) -> Samples:
     return Samples(torch.zeros(len(labels), 1, size, size, dtype=dtype), torch.tensor(labels))
 
 
-def define(name="squares", test=None, **fields):
+def define(name="squares", test=None, kind="Squares", **fields):
     """Register a data set of two squares from outside, with other fields."""
     fields = {
         "num_classes": 2,
         "shape": (1, 2, 2),
         "load": lambda self, folder: (squares(), squares() if test is None else test),
     } | fields
-    return types.new_class("Squares", (Dataset,), {"name": name}, lambda body: body.update(fields))
+    return types.new_class(kind, (Dataset,), {"name": name}, lambda body: body.update(fields))
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_an_outsider_registers_once(registry):
     assert "squares" in datasets.names()
     assert len(datasets.load("squares")[0]) == 2
     with pytest.raises(UserError, match=r"data\.name=squares is registered already; choose another name"):
-        define()
+        define(kind="Others")
 
 
 @pytest.mark.parametrize(

@@ -74,5 +74,6 @@ def test_shorter_and_diverged_are_refused(tmp_path, capsys):
     assert fl.run(resume=done, num_rounds=3).summary == done.summary
     diverged = fl.run(OFF, num_rounds=3, local_lr=1e30, model={"norm": "none"}, output={"dir": tmp_path})
     assert diverged.status == "diverged"
+    assert fl.run(resume=diverged).summary == diverged.summary, "it has ended: nothing is trained"
     assert main(["run", "--resume", str(diverged.directory), "num_rounds=9"]) == 2
     assert "num_rounds=9: the run diverged in round" in capsys.readouterr().err

@@ -9,13 +9,26 @@ import pytest
 import torch
 
 import fl_platform as fl
+from fl_platform.algorithms.gradma import GradMA, JointQPOptions
 from fl_platform.config.compose import compose
 from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.resolve import resolve
+from fl_platform.config.short_forms import keys_of
 from fl_platform.data.prepare import prepare
+from fl_platform.data.sets.images import Digits
 from fl_platform.errors import UserCodeError
 from fl_platform.runs import checkpoint_files
 from fl_platform.runs.checkpoint_files import best_files, round_of
+
+
+class Unnamed(GradMA):
+    pass
+
+
+class Flat(torch.nn.Sequential):
+    def __init__(self, hidden=8):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64, hidden), torch.nn.Linear(hidden, 10))
+
 
 SMALL = {"num_workers": 10, "cohort_size": 3, "local_steps": 1, "num_rounds": 3, "trainer.enable_progress_bar": False}
 OFF = {**SMALL, "tracking.mode": "disabled"}
@@ -45,6 +58,19 @@ def test_it_is_the_run_of_the_command_line(result):
     assert result.run_id == result.directory.name == resolve(compose(arguments)).run_id
 
 
+def test_classes_stand_for_their_names_and_an_algorithm_for_its_fields():
+    gradma = GradMA(memory_size=5, qp=JointQPOptions(worker_margin=0.1))
+    given = {"data": Digits, "model": Flat, "algorithm": gradma}
+    assert keys_of(None, given) == {
+        "data.name": "digits",
+        "model.name": f"{__name__}.Flat",
+        "algorithm.name": "gradma",
+        "algorithm.memory_size": 5,
+        "algorithm.qp.worker_margin": 0.1,
+    }
+    assert keys_of(None, {"algorithm": GradMA}) == {"algorithm.name": "gradma"}
+
+
 def test_the_result_has_summary_rounds_and_directory(result):
     stored = json.loads((result.directory / "result.json").read_text())
     assert stored.items() >= result.summary.items()
@@ -52,6 +78,8 @@ def test_the_result_has_summary_rounds_and_directory(result):
     assert result.rounds["round"].tolist() == [1, 2, 3, 4, 5, 6]
     assert result.rounds["test/accuracy"].max() == result.summary["test/top_accuracy"]
     assert (result.status, result.wandb_url, result.wandb_directory) == ("finished", None, None)
+    top, at = result.summary["test/top_accuracy"], result.summary["test/top_accuracy_round"]
+    assert repr(result) == f"<Result: finished, 6 rounds, top accuracy {top:.4f} in round {at}; {result.directory}>"
 
 
 @pytest.mark.parametrize("scale", [1, 255])
@@ -163,6 +191,18 @@ def test_reuse_returns_what_is_stored(tmp_path, monkeypatch):
         (None, {"algorithm": "fedavgg"}, "did you mean 'fedavg'"),
         (None, {"data": 3}, "data=3 has the wrong type; data is a group of keys"),
         (None, {"num_rounds": "many"}, "num_rounds=many has the wrong type; expected"),
+        (
+            None,
+            {"algorithm": Unnamed},
+            r'algorithm=Unnamed has no name of its own; write class Unnamed\(..., name="unn',
+        ),
+        (None, {"algorithm": GradMA(memory_size=-1)}, r"algorithm\.memory_size=-1 is not allowed; it must be"),
+        (None, {"model": torch.nn.Linear(64, 10)}, "model is a Linear that is built already; give the class"),
+        (
+            None,
+            {"model": type("Inner", (), {"__qualname__": "f.<locals>.Inner"})},
+            "model=Inner is defined in a function",
+        ),
         (None, {"resume": "x", "reuse": True}, "resume and reuse do not go together"),
         (None, {"resume": "0123456789ab"}, "no checkpoint below"),
         (None, {"data": "cifar10", "data.root": "/nowhere"}, "data.name=cifar10 is not there"),

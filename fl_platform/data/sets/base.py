@@ -56,7 +56,7 @@ class Dataset:
         cls.name, cls.label = name, label or name
         cls.description = " ".join((cls.__doc__ or "").split("\n\n")[0].split()).removesuffix(".")
         cls._check()
-        DATASETS.add(name, cls())
+        DATASETS.add(name, cls(), cls)
 
     @classmethod
     def _check(cls) -> None:
