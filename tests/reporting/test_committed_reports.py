@@ -6,7 +6,7 @@ import pytest
 
 from fl_platform.cli import main
 from fl_platform.errors import UserError
-from fl_platform.reporting.ablations import key_lines
+from fl_platform.reporting.key_lines import key_lines
 from fl_platform.reporting.measures import per_run
 from fl_platform.reporting.overview import overview_table
 from fl_platform.reporting.tables import statistic_table, target_table
@@ -37,7 +37,7 @@ def test_lines_over_a_key_are_means_over_seeds() -> None:
     expected = part.runs.assign(value=per_run(part)["final_accuracy"].reindex(part.runs["run_id"]).to_numpy())
     expected = expected[expected["config.algorithm.name"] == "fedavg"].groupby("config.faults.probability")["value"]
     drawn = axis.containers[0].lines[0]
-    assert drawn.get_xdata().tolist() == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert drawn.get_xdata().tolist() == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4], abs=0.02), "set a little apart"
     assert drawn.get_ydata() == pytest.approx(100 * expected.mean().to_numpy())
 
 
