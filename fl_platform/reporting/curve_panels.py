@@ -158,4 +158,4 @@ def _draw(
     )
     if curve.has_band and band is not None:
         axis.fill_between(curve.x, curve.low, curve.high, color=style.color, alpha=band, linewidth=0)
-    return Drawn(line.label, style.color, curve, single)
+    return Drawn(line.label, style.color, curve, single, style.dashes)

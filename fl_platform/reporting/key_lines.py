@@ -38,7 +38,7 @@ def key_lines(runs: Runs, key: str, value: str = "top_accuracy", panel: str | No
     methods = methods_in(present)
     for place, (_, row) in enumerate(present.iterrows()):
         method = methods[str(row["config.algorithm.name"])]
-        title = (*panel_of(row, columns), *(_panel_title(panel, row[column]) for column in columns[1:]))
+        title = (*panel_of(row, columns[:1]), *(_panel_title(panel, row[column]) for column in columns[1:]))
         points = places.setdefault(title, {}).setdefault((method.order, method), {})
         points.setdefault(float(row[columns[0]]), []).append(place)
     if not places:

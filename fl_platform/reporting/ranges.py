@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
+from fl_platform.paper.methods import Dashes
 from fl_platform.reporting import canvas
 from fl_platform.reporting.curves import Curve
 
@@ -13,17 +14,19 @@ _RISE = 0.1  # the part of a curve that may leave the axis at its lower end: the
 _END = 0.2  # the part of the x axis that an inset shows
 _CLOSE = 0.2  # curves lie on each other where their ends take up less than this part of the axis
 _MANY = 5
+_ENLARGED = 1.5  # an inset shows its curves at least so much larger
 _LOWEST_INSET = 0.24  # part of a panel's height
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A curve of a panel with its label and colour; ``seeds`` are the curves of its seeds, where these are drawn."""
+    """A curve of a panel as it is drawn; ``seeds`` are the curves of its seeds, where these are drawn, too."""
 
     label: str
     color: str
     curve: Curve
     seeds: tuple[Curve, ...] = ()
+    dashes: Dashes = "-"
 
 
 def fit_range(axis: Axes, drawn: Sequence[Drawn], metric_is_rising: bool) -> None:
@@ -53,14 +56,14 @@ def add_inset(axis: Axes, drawn: Sequence[Drawn]) -> Axes | None:
     close = _close_ends(drawn, _CLOSE * (high - low))
     if len(close) < _MANY or any(one.curve.x[-1] < start for one in close):  # over seconds, ends lie apart
         return None
-    box = _room(axis, drawn)
-    if box is None:
-        return None
-    inset = axis.inset_axes(box)
-    for line in axis.lines:
-        inset.plot(line.get_xdata(), line.get_ydata(), color=line.get_color(), linestyle=line.get_linestyle(), lw=0.8)
     shown = np.concatenate([one.curve.mean[one.curve.x >= start] for one in close])
     margin = 0.1 * np.ptp(shown) or 0.1
+    box = _room(axis, drawn)
+    if box is None or (np.ptp(shown) + 2 * margin) / (high - low) * _ENLARGED > box[3]:
+        return None
+    inset = axis.inset_axes(box)
+    for one in drawn:
+        inset.plot(one.curve.x, one.curve.mean, color=one.color, linestyle=one.dashes, lw=0.8)
     inset.set_xlim(start, max(one.curve.x[-1] for one in close))
     inset.set_ylim(shown.min() - margin, shown.max() + margin)
     inset.tick_params(labelsize=canvas.look().small - 1, pad=1, length=2)

@@ -21,8 +21,9 @@ def test_a_report_is_rebuilt_byte_for_byte(name: str, tmp_path: Path, monkeypatc
         path.name: path.read_bytes() for kind in ("*.csv", "README.md") for path in (REPORTS / name).glob(kind)
     }
     monkeypatch.chdir(tmp_path)
-    assert main(["report", name]) == 0
+    assert main(["report", name, "--html"]) == 0
     rebuilt = {file: (tmp_path / "reports" / name / file).read_bytes() for file in committed}
+    assert (tmp_path / "reports" / name / "report.html").stat().st_size > 100_000
     assert len(committed) > 1
     assert [file for file in committed if rebuilt[file] != committed[file]] == []
 

@@ -122,6 +122,7 @@ def test_a_key_of_the_scenario_does_not_divide_panels() -> None:
     assert len(ablations.bars(one, "data.dirichlet_omega").axes[0].patches) == 2
     (axis,) = key_lines.key_lines(one, "data.dirichlet_omega").axes
     assert len(axis.containers[0].lines[0].get_xdata()) == 2
+    assert len(key_lines.key_lines(found, "local_lr", panel="data.partition").axes) == 2, "but a panel's key does"
 
 
 def test_titles_stay_within_the_figure() -> None:

@@ -207,7 +207,7 @@ def test_pivot_states_n_and_what_it_averages_over() -> None:
     ]
     table = pivot.pivot_table(frames(*logs), ["algorithm.memory_size"], ["algorithm.name"], "top_accuracy")
     assert texts(table) == {"0": [f"60.00±{np.std([50, 70], ddof=1):.2f} (n=2)"], "10": ["80.00 (n=1)"]}
-    assert table.header == ((("algorithm.name=gradma_s", 1),),)
+    assert table.header == ((("algorithm.name=GradMA-S", 1),),)
     over = pivot.pivot_table(frames(*logs), ["algorithm.name"], [], metrics.TOP_ACCURACY)
     assert texts(over)["gradma_s"][0].startswith("66.67±")
     assert "Cells average over algorithm.memory_size." in over.notes
