@@ -183,7 +183,10 @@ class App {
   // What to show instead of a view when there is no run for it.
   nothing() {
     if (this.selection.ids.length || (this.view === "compare" && this.compared.length > 1)) return null;
-    if (!this.runs.size) return h("p", { class: "empty" }, `No run below ${this.root || "this directory"} yet; the page fills as runs are written.`);
+    if (!this.runs.size) {
+      return h("div", { class: "empty" }, h("p", {}, `No run below ${this.root || "this directory"} yet; the page fills as runs are written. A first one:`),
+        h("p", { class: "mono" }, `fl-platform run data.name=digits num_rounds=20 output.dir=${this.root || "runs"}`));
+    }
     return h("div", { class: "empty" }, h("p", {}, `None of the ${this.runs.size} runs fits the filter ${this.filters.query()}`), button("Clear the filter", () => this.filters.reset()));
   }
 
