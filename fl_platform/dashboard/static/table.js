@@ -194,7 +194,7 @@ export class RunTable {
 
   box(run) {
     return h("td", { class: "pick", onclick: (event) => event.stopPropagation() },
-      h("input", { type: "checkbox", "aria-label": `Tick ${run.id}`, checked: this.picked.has(run.id), onchange: (event) => this.pick([run], event.target.checked) }));
+      h("input", { type: "checkbox", tabindex: -1, "aria-label": `Tick ${run.id}`, checked: this.picked.has(run.id), onchange: (event) => this.pick([run], event.target.checked) }));
   }
 
   pick(runs, isOn) {
@@ -221,10 +221,10 @@ export class RunTable {
   // Arrow keys move between rows, the space bar ticks one.
   walk(event) {
     const line = event.target.closest("tbody tr");
-    if (!line || event.target !== line) return;
+    if (!line || !event.target.matches("tr, input")) return;
     const next = { ArrowDown: line.nextElementSibling, ArrowUp: line.previousElementSibling, j: line.nextElementSibling, k: line.previousElementSibling }[event.key];
     if (next) next.focus();
-    else if (event.key === " ") line.querySelector(".pick input")?.click();
+    else if (event.key === " " && event.target === line) line.querySelector(".pick input")?.click();
     else return;
     event.preventDefault();
   }
