@@ -1,7 +1,7 @@
 """The dashboard as a web application: GET only, for this machine only, read-only."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -99,23 +99,27 @@ class Queue:
                 return Response(body, 503, {"Retry-After": "1"}, media_type="application/json")
             self._waiting += 1
             try:
-                query = dict(request.query_params)
-                status, body = await asyncio.get_running_loop().run_in_executor(self._thread, _answer, answer, query)
-            except asyncio.CancelledError:  # the server ends: nobody waits for the answer
-                status, body = 503, _json({"error": "the dashboard is ending"})
+                loop, query = asyncio.get_running_loop(), dict(request.query_params)
+                return await _response(loop.run_in_executor(self._thread, _answer, answer, query))
             finally:
                 self._waiting -= 1
-            return Response(body, status, media_type="application/json")
 
         return respond
 
 
 def _endpoint(answer: Answer) -> Callable[[Request], Any]:
     async def respond(request: Request) -> Response:
-        status, body = await run_in_threadpool(_answer, answer, dict(request.query_params))
-        return Response(body, status, media_type="application/json")
+        return await _response(run_in_threadpool(_answer, answer, dict(request.query_params)))
 
     return respond
+
+
+async def _response(work: Awaitable[tuple[int, bytes]]) -> Response:
+    try:
+        status, body = await work
+    except asyncio.CancelledError:  # the server ends: nobody waits for the answer
+        status, body = 503, _json({"error": "the dashboard is ending"})
+    return Response(body, status, media_type="application/json")
 
 
 def _answer(answer: Answer, query: dict[str, str]) -> tuple[int, bytes]:

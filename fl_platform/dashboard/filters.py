@@ -16,6 +16,7 @@ from typing import Any
 
 from fl_platform.dashboard.quantities import Catalogue, as_number
 from fl_platform.errors import UserError, visible
+from fl_platform.reporting.measures import is_share
 from fl_platform.reporting.shown import ShownRun
 
 LONGEST = 400_000  # characters: the ids of ten thousand ticked runs
@@ -29,6 +30,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _BARE = re.compile(r'[^\s",]+')
 _WORD = re.compile(r'[^\s"]+')
 _COMPARISON = re.compile(r'([^\s"=!<>~,]+|"(?:[^"\\]|\\.)*")\s*(==|!=|>=|<=|=|>|<|~)\s*')
+_JOINTS = ("or", "and", "in", "not", "&&")
 _PERCENT = re.compile(r"([-+.\d]\S*)%$")
 
 
@@ -58,7 +60,13 @@ def parse(text: str) -> list[Term]:
         elif text[place] in "=!<>~":
             raise UserError(f"'{visible(_WORD.match(text, place)[0])}' has no key before it; write key=value")  # type: ignore[index]
         else:
+            is_quoted = text[place] == '"'
             value, place = _value(text, place, _WORD)
+            if not is_quoted and ("|" in value or (terms and value.lower() in _JOINTS)):
+                raise UserError(
+                    f"'{visible(value)}' does not join terms, all of which must hold; any of several values is "
+                    'key=one,other, and a word that is meant as such stands in quotes: "or"'
+                )
             terms.append(Term(None, "~", (value,), is_negated))
         place = _skip(text, place)
     return terms
@@ -127,8 +135,11 @@ def _test(term: Term, catalogue: Catalogue) -> Callable[[ShownRun], bool]:
     if term.key is None:
         part = term.values[0].lower()
         return lambda run: (part in run.text) != term.is_negated
-    get = catalogue.getter(catalogue.resolve(term.key))
-    holds = _value_test(term)
+    name = catalogue.resolve(term.key)
+    get, holds = catalogue.getter(name), _value_test(term)
+    if term.operator in _ORDER and (name == "top" or is_share(name)) and (_bound(term.values[0]) or 0) > 1:
+        value = visible(term.values[0])
+        raise UserError(f"{name} is a share from 0 to 1: write {name}{term.operator}{value.rstrip('%')}% for per cent")
     is_turned = term.is_negated != (term.operator == "!=")
     known: dict[Any, bool] = {}  # a quantity has few different values, runs are many
 

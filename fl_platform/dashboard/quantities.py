@@ -5,6 +5,7 @@ summary or a metric's newest value (``test/top_accuracy``).
 """
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ from fl_platform.paper.methods import Method
 from fl_platform.reporting.shown import ShownRun, differing
 from fl_platform.reporting.styles import distinct
 from fl_platform.runs import metrics
+from fl_platform.runs.record import PROVENANCE
 from fl_platform.sweeps.states import TrialState
 
 Values = tuple[Any, ...]
@@ -87,7 +89,9 @@ class Catalogue:
             raise UserError(f"{visible(name)} is the end of several keys; write {' or '.join(ends)}")
         known = [*FIELDS, *sorted(self.config_keys), *sorted(self.figures)]
         short = [key.rpartition(".")[2] for key in self.config_keys]
-        raise UserError(f"no run has a key or figure '{visible(name)}'{did_you_mean(name, [*known, *short])}")
+        parts = [key for key in known if name in re.split(r"[._/]", key) and not key.startswith(f"{PROVENANCE}.")]
+        hint = f"; did you mean {' or '.join(parts[:3])}?" if parts else did_you_mean(name, [*known, *short])
+        raise UserError(f"no run has a key or figure '{visible(name)}'{hint}")
 
     def getter(self, name: str) -> Getter:
         """The values of a run under a resolved name: none where it has none, several where any of them counts."""

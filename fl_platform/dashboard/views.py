@@ -17,7 +17,7 @@ from fl_platform.dashboard.quantities import Catalogue
 from fl_platform.dashboard.store import State, Store
 from fl_platform.dashboard.usage import usage_charts
 from fl_platform.errors import UserError, unknown_name, visible
-from fl_platform.reporting import tables
+from fl_platform.reporting import render, tables
 from fl_platform.reporting.lines import AXES, Chart, make_lines
 from fl_platform.reporting.measures import MEASURES
 from fl_platform.reporting.partitions import class_counts
@@ -240,7 +240,9 @@ def _tables(runs: Sequence[ShownRun], value: str, unit: str, target: float | Non
         ("second", partial(tables.target_table, unit=unit, target=target)),
     ):
         try:
-            made[name] = table_values(make(frames, select="best"))
+            table = make(frames, select="best")
+            files = {"tex": render.latex(table), "csv": render.csv(table)}
+            made[name] = table_values(table) | {"files": files}
         except UserError as error:
             made[name] = {"error": visible(error)}
     return made

@@ -2,8 +2,8 @@
 
 import functools
 import io
+import itertools
 import math
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -128,7 +128,8 @@ def save(figure: Figure, place: Path, formats: tuple[str, ...] = FORMATS) -> lis
     written = []
     own = figure.look if isinstance(figure, ShownFigure) else look()
     with mpl.rc_context(own.rc()):
-        figure.draw_without_rendering()
+        if isinstance(figure, ShownFigure):
+            figure.settle()
         figure.set_layout_engine("none")  # the panels are placed: once is enough for all formats
         for form in formats:
             path = place.with_name(f"{place.name}.{form}")
@@ -154,9 +155,21 @@ class ShownFigure(Figure):
     num_columns: int = 1
     num_rows: int = 1
 
+    def settle(self) -> None:
+        """Place the panels. Where a title would leave the figure or touch another one, all get two lines."""
+        self.draw_without_rendering()
+        titles = [axis.title for axis in self.axes if axis.get_title()]
+        boxes = [title.get_window_extent() for title in titles]
+        is_outside = any(box.x0 < 0 or box.x1 > self.bbox.width for box in boxes)
+        if is_outside or any(one.padded(4).overlaps(other) for one, other in itertools.combinations(boxes, 2)):
+            for title in titles:
+                title.set_text(title.get_text().replace(", ", "\n", 1))
+            self.draw_without_rendering()
+
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
         with mpl.rc_context(self.look.rc()):
+            self.settle()
             self.savefig(drawn, format="png", metadata=_METADATA["png"])
         return drawn.getvalue()
 
@@ -202,34 +215,6 @@ def panels(count: int, columns: int | None = None, height: float = 1.0) -> tuple
     for axis in axes[count:]:
         figure.delaxes(axis)
     return figure, axes[:count]
-
-
-def set_title(figure: ShownFigure, axis: Axes, text: str) -> None:
-    """The title of a panel, on two lines where one would be wider than the panel."""
-    shown, own = label(text), figure.look
-    room = figure.get_figwidth() / figure.num_columns * (0.85 if own.width else 1.0)
-    if 0.5 * len(shown) * own.font_size / 72 > room and ", " in shown:
-        first, rest = shown.split(", ", 1)
-        shown = f"{first}\n{rest}"
-    axis.set_title(shown)
-
-
-def axis_name(figure: ShownFigure, text: str) -> str:
-    """The name of a y axis, on several lines where one would be longer than the panel is high."""
-    height = figure.get_figheight() / figure.num_rows - 0.5
-    most = max(12, int(height * 72 / (0.5 * figure.look.font_size)))
-    return "\n".join(textwrap.wrap(text, most)) if len(text) > most else text
-
-
-def share_labels(figure: ShownFigure, axes: list[Axes]) -> None:
-    """Keep a label of an axis only at the left of a row of equal ones and at the bottom of a column."""
-    columns = figure.num_columns
-    for place in reversed(range(len(axes))):
-        axis = axes[place]
-        if place % columns and axes[place - 1].get_ylabel() == axis.get_ylabel():
-            axis.set_ylabel("")
-        if place + columns < len(axes) and axes[place + columns].get_xlabel() == axis.get_xlabel():
-            axis.set_xlabel("")
 
 
 def legend(figure: ShownFigure, axes: list[Axes], title: str = "") -> None:

@@ -1,6 +1,7 @@
 """Which runs form a cell of a table, one method in one scenario over its seeds, and which setting stands for it."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fl_platform.config.options import default_of, enters_identity
-from fl_platform.config.partitions import partition_text
+from fl_platform.config.partitions import parameters, partition_text
 from fl_platform.config.schema import PLACEMENT_FIELDS, known_keys
 from fl_platform.errors import UserError
 from fl_platform.paper.methods import Method
@@ -55,6 +56,17 @@ def scenario_of(row: Any) -> Scenario:
         0 if size is None or pd.isna(size) else int(size),
         data_label=label if isinstance(label, str) else "",
     )
+
+
+def panel_of(row: Any, columns: Iterable[str]) -> tuple[tuple[object, ...], str]:
+    """The sorting key and the title of a row's panel: its scenario, without the parts that one of the columns gives."""
+    whole, keys = scenario_of(row), {column.removeprefix("config.") for column in columns}
+    rule = [f"data.{key}" for key in parameters(str(row.get("config.data.partition")))]
+    has_data, has_size = "data.name" not in keys, "cohort_size" not in keys
+    has_skew = not keys & {"data.partition", "data.dirichlet_omega", *rule}
+    kept = Scenario(whole.data * has_data, whole.skew * has_skew, whole.cohort_size * has_size, whole.data_label)
+    parts = [whole.data_label] * has_data + [whole.skew_label] * has_skew + [f"S={whole.cohort_size}"] * has_size
+    return kept.order(), ", ".join(parts)
 
 
 def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:

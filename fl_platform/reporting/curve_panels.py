@@ -13,6 +13,7 @@ from fl_platform.paper.methods import Style
 from fl_platform.reporting import canvas
 from fl_platform.reporting.curves import Curve, Seed, average
 from fl_platform.reporting.measures import by_round, is_share
+from fl_platform.reporting.panel_text import axis_name, share_labels
 from fl_platform.reporting.ranges import Drawn, add_inset, fit_range, label_ends
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs
@@ -89,9 +90,9 @@ def curve_figure(
             lines = [_draw(axis, line, tables, chart, smooth, None if each_seed else alpha) for line in panels[title]]
             drawn.append([line for line in lines if line is not None])
             _finish(axis, chart, drawn[-1])
-            canvas.set_title(figure, axis, title)
-            axis.set_ylabel(canvas.axis_name(figure, chart.label))
-        canvas.share_labels(figure, axes)
+            axis.set_title(canvas.label(title))
+            axis.set_ylabel(axis_name(figure, chart.label))
+        share_labels(figure, axes)
         height = figure.get_figheight() / figure.num_rows
         note = seeds_note([one.curve for lines in drawn for one in lines], each_seed=each_seed)
         if not each_seed and len(charts) == 1 and label_ends(axes, drawn, height):
@@ -165,4 +166,4 @@ def _draw(
     )
     if curve.has_band and band is not None:
         axis.fill_between(curve.x, curve.low, curve.high, color=style.color, alpha=band, linewidth=0)
-    return Drawn(line.label, style.color, curve, single)
+    return Drawn(line.label, style.color, curve, single, style.dashes)

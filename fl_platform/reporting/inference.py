@@ -95,7 +95,8 @@ def paired_table(
         rows.append(record | {"text": _difference_text(mean, low, high, len(each), found.measure.decimals)})
     notes = [
         f"Difference to {base.label} over the seeds both have: mean and Student's {level:.0%} interval of n paired "
-        "differences. An asterisk marks an interval without zero."
+        "differences. An asterisk marks an interval without zero. Each interval stands for itself: of many such "
+        f"comparisons of equal methods, {1 - level:.0%} are marked by chance."
     ]
     title = f"{found.measure.label}: paired difference to {base.label}"
     return layout(title, pd.DataFrame(rows), [*notes, *run_notes(runs, found.cells)])

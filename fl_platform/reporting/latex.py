@@ -199,7 +199,12 @@ def _float(table: Table, label: str, which: str) -> list[str]:
     notes = [note.in_paper if isinstance(note, Note) else note for note in table.notes]
     sentences = [f"{table.title}{which}", *(note for note in notes if note)]
     caption = " ".join(text(one if one.endswith(".") else f"{one}.") for one in sentences)
-    lines = [rf"\begin{{{kind}}}[t]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{{label}}}"]
+    lines = [
+        rf"\begin{{{kind}}}[t]",
+        r"\centering\setlength{\belowcaptionskip}{4pt}",
+        rf"\caption{{{caption}}}",
+        rf"\label{{{label}}}",
+    ]
     if table.header:
         width = len(_spread(table.header[0]))
         lines += [rf"\{size}\setlength{{\tabcolsep}}{{4pt}}", rf"\begin{{tabular}}{{@{{}}l{'c' * width}@{{}}}}"]

@@ -120,6 +120,7 @@ def _arranged(
 def _best_scores(numbers: pd.DataFrame) -> dict[tuple[str, Scenario], float]:
     """The best score of each group of methods in each scenario; none where there is only one to choose from."""
     numbers = numbers[[method.group != Group.REFERENCE for method in numbers["method"]]]
+    numbers = numbers[numbers["n"] > 0]
     contests = numbers["method"].map(lambda method: method.contest)
     scores = numbers.groupby([contests, "scenario"], sort=False)["score"].agg(["max", "size"])
     return {key: float(best) for key, best in scores.loc[scores["size"] > 1, "max"].dropna().items()}  # type: ignore[misc]

@@ -11,6 +11,7 @@ from fl_platform.errors import UserError
 from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting import canvas
 from fl_platform.reporting.cells import scenario_of
+from fl_platform.reporting.panel_text import share_labels
 from fl_platform.reporting.partitions import class_counts
 from fl_platform.reporting.styles import SEQUENCE
 from fl_platform.runs.frames import Runs
@@ -55,7 +56,7 @@ def partition_bubbles(runs: Runs, workers: int = 20, plugins: list[str] | None =
             axis.set_xlabel("Worker")
             axis.set_ylabel("Class")
             axis.set_title(f"{canvas.label(place[0].data_label)}, {canvas.label(place[0].skew_label)}, seed {seed}")
-        canvas.share_labels(figure, axes)
+        share_labels(figure, axes)
     return figure
 
 

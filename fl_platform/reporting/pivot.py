@@ -1,21 +1,24 @@
 """Free tables: any number of the runs by any of their configuration keys."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fl_platform.errors import unknown_name
-from fl_platform.paper import methods
+from fl_platform.paper.methods import Method, order
 from fl_platform.reporting.cells import varying_keys
 from fl_platform.reporting.layout import MISSING, Cell, Row, Table
 from fl_platform.reporting.measures import MEASURES, is_share, per_run
+from fl_platform.reporting.styles import methods_in
 from fl_platform.reporting.tables import check_ddof, run_notes
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs, config_column
 from fl_platform.runs.status import ENDED, RunStatus
 
 Key = tuple[Any, ...]
+METHOD = "algorithm.name"
 _NONE = "none"
 
 
@@ -48,10 +51,12 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
         numbers.append(record)
         others |= varying_keys(ended.runs.iloc[everyone]).keys()
     down, across = _ordered(rows, row_keys), _ordered(columns, column_keys)
+    shown = partial(_shown, methods_in(ended.runs))
     body = [
-        Row(", ".join(map(str, row)), tuple(Cell(texts.get((row, one), MISSING)) for one in across)) for row in down
+        Row(", ".join(map(shown, rows, row)), tuple(Cell(texts.get((row, one), MISSING)) for one in across))
+        for row in down
     ]
-    header = tuple(tuple((f"{key}={one[place]}", 1) for one in across) for place, key in enumerate(columns))
+    header = tuple(tuple((f"{key}={shown(key, one[place])}", 1) for one in across) for place, key in enumerate(columns))
     notes = [f"± is the standard deviation over runs (ddof={ddof})." if is_finished.any() else "No finished run."]
     notes += [f"Cells average over {', '.join(sorted(others))}."] if others else []
     blocks, all_notes = ((tuple(body),) if body else ()), (*notes, *run_notes(runs, []))
@@ -69,6 +74,11 @@ def _remark(total: int, diverged: int, not_reached: int) -> str:
     return ", ".join(f"{why} {count}/{total}" for why, count in counts.items() if count)
 
 
+def _shown(known: dict[str, Method], name: str, value: Any) -> str:
+    """A value of a key as a table shows it: a method by its label."""
+    return known[value].label if name == METHOD and value in known else str(value)
+
+
 def _keys_of(runs: Runs, names: list[str], flag: str) -> list[Key]:
     """The values of some configuration keys, run by run."""
     columns = [runs.runs[config_column(runs, name, flag)].tolist() for name in names]
@@ -80,8 +90,8 @@ def _ordered(names: list[str], found: list[Key]) -> list[Key]:
     """Distinct keys: numbers by size, then text, then none; algorithms in the paper's order."""
 
     def place(name: str, value: Any) -> tuple[Any, ...]:
-        if name == "algorithm.name":
-            return (1, *methods.order(str(value)))
+        if name == METHOD:
+            return (1, *order(str(value)))
         return (0, value, "") if isinstance(value, int | float) else (2 if value == _NONE else 1, 0, str(value))
 
     return sorted(set(found), key=lambda key: [place(name, value) for name, value in zip(names, key, strict=True)])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
+from fl_platform.paper.methods import Dashes
 from fl_platform.reporting import canvas
 from fl_platform.reporting.curves import Curve
 
@@ -13,16 +14,19 @@ _RISE = 0.1  # the part of a curve that may leave the axis at its lower end: the
 _END = 0.2  # the part of the x axis that an inset shows
 _CLOSE = 0.2  # curves lie on each other where their ends take up less than this part of the axis
 _MANY = 5
+_ENLARGED = 1.5  # an inset shows its curves at least so much larger
+_LOWEST_INSET = 0.24  # part of a panel's height
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A curve of a panel with its label and colour; ``seeds`` are the curves of its seeds, where these are drawn."""
+    """A curve of a panel as it is drawn; ``seeds`` are the curves of its seeds, where these are drawn, too."""
 
     label: str
     color: str
     curve: Curve
     seeds: tuple[Curve, ...] = ()
+    dashes: Dashes = "-"
 
 
 def fit_range(axis: Axes, drawn: Sequence[Drawn], metric_is_rising: bool) -> None:
@@ -46,34 +50,48 @@ def _quantile(x: "np.ndarray[tuple[int], np.dtype[np.float64]]", part: float) ->
 
 def add_inset(axis: Axes, drawn: Sequence[Drawn]) -> Axes | None:
     """An inset of the last rounds at the lower right, where many curves end close together and leave room for it."""
-    ends = [one for one in drawn if len(one.curve.x) > 10]
-    if len(ends) < _MANY:
-        return None
     low, high = axis.get_ylim()
     left, right = axis.get_xlim()
-    last = np.array([one.curve.mean[-1] for one in ends])
-    if not np.isfinite(last).all() or np.ptp(last) > _CLOSE * (high - low):
-        return None
     start = right - _END * (right - left)
-    if any(one.curve.x[-1] < start for one in ends):  # over seconds, methods end at different places
+    close = _close_ends(drawn, _CLOSE * (high - low))
+    if len(close) < _MANY or any(one.curve.x[-1] < start for one in close):  # over seconds, ends lie apart
         return None
-    box = (0.42, 0.12, 0.55, 0.45)  # in the panel: left, bottom, width, height
-    for one in ends:
-        x = (one.curve.x - left) / (right - left)
-        y = (one.curve.mean - low) / (high - low)
-        if ((x > box[0] - 0.12) & (y < box[1] + box[3] + 0.05)).any():
-            return None
-    inset = axis.inset_axes(box)
-    for line in axis.lines:
-        inset.plot(line.get_xdata(), line.get_ydata(), color=line.get_color(), linestyle=line.get_linestyle(), lw=0.8)
-    shown = np.concatenate([one.curve.mean[one.curve.x >= start] for one in ends])
+    shown = np.concatenate([one.curve.mean[one.curve.x >= start] for one in close])
     margin = 0.1 * np.ptp(shown) or 0.1
-    inset.set_xlim(start, max(one.curve.x[-1] for one in ends))
+    box = _room(axis, drawn)
+    if box is None or (np.ptp(shown) + 2 * margin) / (high - low) * _ENLARGED > box[3]:
+        return None
+    inset = axis.inset_axes(box)
+    for one in drawn:
+        inset.plot(one.curve.x, one.curve.mean, color=one.color, linestyle=one.dashes, lw=0.8)
+    inset.set_xlim(start, max(one.curve.x[-1] for one in close))
     inset.set_ylim(shown.min() - margin, shown.max() + margin)
-    inset.tick_params(labelsize=canvas.look().small - 1.5, pad=1, length=2)
+    inset.tick_params(labelsize=canvas.look().small - 1, pad=1, length=2)
     inset.locator_params(nbins=3)
     axis.indicate_inset_zoom(inset, edgecolor="0.4", linewidth=0.5)
     return inset
+
+
+def _close_ends(drawn: Sequence[Drawn], width: float) -> list[Drawn]:
+    """The most curves whose last values lie within ``width`` of each other."""
+    ended = [one for one in drawn if len(one.curve.x) > 10 and np.isfinite(one.curve.mean[-1])]
+    ended.sort(key=lambda one: float(one.curve.mean[-1]))
+    last = np.array([one.curve.mean[-1] for one in ended])
+    stops = np.searchsorted(last, last + width, side="right")
+    return max((ended[first:stop] for first, stop in enumerate(stops)), key=len, default=[])
+
+
+def _room(axis: Axes, drawn: Sequence[Drawn]) -> tuple[float, float, float, float] | None:
+    """(left, bottom, width, height) of a part of the panel at its lower right without curves and bands, or None."""
+    low, high = axis.get_ylim()
+    left, right = axis.get_xlim()
+    for start in (0.42, 0.5, 0.58):
+        behind = left + (start - 0.12) * (right - left)
+        parts = [np.fmin(one.curve.mean, one.curve.low)[one.curve.x > behind] for one in drawn]
+        lowest = (min((float(part.min()) for part in parts if len(part)), default=high) - low) / (high - low)
+        if (height := min(0.45, lowest - 0.17)) >= _LOWEST_INSET:
+            return (start, 0.12, 0.97 - start, height)
+    return None
 
 
 def label_ends(axes: Sequence[Axes], drawn: Sequence[Sequence[Drawn]], height: float) -> bool:

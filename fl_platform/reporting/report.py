@@ -34,6 +34,7 @@ from fl_platform.reporting import (
     cost,
     figures,
     inference,
+    key_lines,
     overview,
     partition_figure,
     pivot,
@@ -74,7 +75,7 @@ FIGURES: dict[str, Callable[..., Any]] = {
     "rank": rank_figure.rank_diagram,
     "heat_map": ablations.heat_map,
     "bars": ablations.bars,
-    "key_lines": ablations.key_lines,
+    "key_lines": key_lines.key_lines,
     "partition": partition_figure.partition_bubbles,
 }
 _DEFAULTS = ("select", "seeds", "ddof")  # may be set once for the whole report

@@ -29,22 +29,25 @@ OWN_COLUMNS = frozenset(
 
 @dataclass(frozen=True)
 class ShownRun:
-    """``config`` is the resolved configuration as flat text by dotted key; ``label`` replaces its method's own label
-    where another method among the runs has that one, too."""
+    """``config`` is the resolved configuration as flat text by dotted key; ``look`` is its method's label and style
+    among the methods of all runs, where another one has its own label or colour."""
 
     log: RunRecord
     config: dict[str, str]
     algorithm: str
     scenario: str
     updated: float = 0.0
-    label: str = ""
+    look: Method | None = None
     _figures: dict[str, float | str | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def method(self) -> Method:
-        return method_of(
-            self.algorithm, self.label or self.config.get("run.label"), self.config.get("run.method_group")
-        )
+        return self.look or method_of(*self.described)
+
+    @cached_property
+    def described(self) -> tuple[str, str | None, str | None]:
+        """The name, label and group of its method, as the run recorded them."""
+        return self.algorithm, self.config.get("run.label"), self.config.get("run.method_group")
 
     def value(self, key: str) -> str:
         """What the run is grouped by under ``key``: algorithm, scenario, run or a configuration key."""
@@ -91,15 +94,14 @@ def shown(log: RunRecord, updated: float = 0.0) -> ShownRun:
 
 
 def relabelled(runs: Mapping[str, ShownRun]) -> dict[str, ShownRun]:
-    """Those of the runs whose label has to change, with the new one, so that no two methods are called the same."""
-    names = {(run.algorithm, run.config.get("run.label"), run.config.get("run.method_group")) for run in runs.values()}
-    own = [method_of(*name) for name in sorted(names, key=str)]
-    found = distinct(own)
-    wanted = {method.name: found[method.name].label for method in own if found[method.name].label != method.label}
+    """Those of the runs whose method has to be shown otherwise, so that no two methods look or are called the same."""
+    own = {name: method_of(*name) for name in sorted({run.described for run in runs.values()}, key=str)}
+    found = distinct(own.values())
+    wanted = {name: found[method.name] for name, method in own.items() if found[method.name] != method}
     return {
-        run_id: replace(run, label=label)
+        run_id: replace(run, look=look)
         for run_id, run in runs.items()
-        if run.label != (label := wanted.get(run.algorithm, ""))
+        if run.look != (look := wanted.get(run.described))
     }
 
 

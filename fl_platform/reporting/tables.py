@@ -127,7 +127,9 @@ def target_table(
         if unit == "rounds_by_seed"
         else "the seed-averaged accuracy curve"
     )
-    notes = [f"{NOT_REACHED}: not reached. Read off {reading}. 2{TIMES}: twice the communication per round."]
+    notes = [f"{NOT_REACHED}: not reached. Read off {reading}."]
+    if complete or any(cell.method.load > 1 for cell in cells):
+        notes[0] += f" 2{TIMES}: twice the communication per round."
     if unit == "seconds":
         notes.append("Seconds compare algorithms only when their runs had the same machine to themselves.")
     if complete:

@@ -87,9 +87,9 @@ def test_free_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*args, "--where", "seed=[0, 1]", "--where", "algorithm.name=moon", "--format", "markdown"]) == 0
     out = capsys.readouterr().out
     assert "data.dirichlet\\_omega=0.1, cohort\\_size=10" in out
-    assert "| moon | " in out
+    assert "| MOON | " in out
     assert "(n=2)" in out
-    assert "fedavg" not in out
+    assert "FedAvg" not in out
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,10 @@ def test_a_filter_finds(text: str, ids: str) -> None:
         ("memory_sise=1", "did you mean 'memory_size'?"),
         ("name=x partition=x", None),
         ("x" * 400_001, "the filter has 400001 characters"),
+        ("top>90", "top is a share from 0 to 1: write top>90% for per cent"),
+        ("gradma or moon", "'or' does not join terms, all of which must hold; any of several values is key=one,other"),
+        ("gradma|moon", "'gradma|moon' does not join terms"),
+        ("omega=0.1", "no run has a key or figure 'omega'; did you mean data.dirichlet_omega?"),
     ],
 )
 def test_a_bad_filter_says_what_is_wrong(text: str, message: str | None) -> None:

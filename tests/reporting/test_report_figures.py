@@ -9,7 +9,7 @@ from PIL import Image
 from fl_platform.config.registry import DATASETS
 from fl_platform.errors import UserError
 from fl_platform.paper.methods import GROUPINGS, METHODS
-from fl_platform.reporting import ablations, canvas, figures, partition_figure, rank_figure
+from fl_platform.reporting import ablations, canvas, figures, key_lines, partition_figure, rank_figure
 from fl_platform.runs import frames as runs
 from fl_platform.runs import metrics
 from fl_platform.runs.record import RunRecord, merge
@@ -103,9 +103,44 @@ def test_methods_stand_side_by_side(everyone: runs.Runs) -> None:
 
 def test_rates_lie_on_a_logarithmic_axis() -> None:
     logs = [make_log("fedavg", 0, local_lr=rate) for rate in (0.01, 0.03, 0.1)]
-    axis = ablations.key_lines(runs.to_frames(merge(logs)), "local_lr").axes[0]
+    axis = key_lines.key_lines(runs.to_frames(merge(logs)), "local_lr").axes[0]
     assert axis.get_xscale() == "log"
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0.01", "0.03", "0.1"]
+
+
+def test_a_key_of_the_scenario_does_not_divide_panels() -> None:
+    logs = [
+        make_log("fedavg", seed, local_lr=rate, data__dirichlet_omega=omega)
+        for seed in range(2)
+        for rate in (0.01, 0.1)
+        for omega in (0.1, 1.0)
+    ]
+    found = runs.to_frames(merge(logs))
+    heat = ablations.heat_map(found, "data.dirichlet_omega", "local_lr")
+    assert [axis.get_title() for axis in heat.axes] == ["FedAvg, MNIST, S=10"]
+    assert heat.axes[0].images[0].get_array().shape == (2, 2)
+    one = runs.select(found, {"local_lr": 0.1})
+    assert len(ablations.bars(one, "data.dirichlet_omega").axes[0].patches) == 2
+    (axis,) = key_lines.key_lines(one, "data.dirichlet_omega").axes
+    assert len(axis.containers[0].lines[0].get_xdata()) == 2
+    assert len(key_lines.key_lines(found, "local_lr", panel="data.partition").axes) == 2, "but a panel's key does"
+
+
+def test_titles_stay_within_the_figure() -> None:
+    logs = [
+        make_log(
+            f"own{place}", run__label=f"Our method of a long name, {place}", local_lr=0.1, data__dirichlet_omega=omega
+        )
+        for place in range(3)
+        for omega in (0.1, 1.0)
+    ]
+    with canvas.using("cvpr-column"), canvas.drawing():
+        figure = ablations.heat_map(runs.to_frames(merge(logs)), "algorithm.name", "local_lr")
+        figure.settle()
+    boxes = [axis.title.get_window_extent() for axis in figure.axes]
+    assert [axis.get_title() for axis in figure.axes] == ["MNIST\nω=1.0, S=10", "MNIST\nω=0.1, S=10"]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.width for box in boxes)
+    assert not any(text.get_visible() for text in figure.axes[1].get_yticklabels()), "said once, at the left"
 
 
 def test_figures_never_average_different_settings(ablation: runs.Runs) -> None:

@@ -66,7 +66,17 @@ def latex_is_well_formed(source: str) -> bool:
     """Balanced braces and maths, no command outside those the renderer itself writes, the same cells in every row."""
     body = source[source.index(r"\begin{table") :]
     allowed = {"begin", "end", "centering", "caption", "label", "small", "footnotesize", "scriptsize", "setlength"}
-    allowed |= {"tabcolsep", "toprule", "midrule", "cmidrule", "bottomrule", "multicolumn", "shortstack", "textbf"}
+    allowed |= {
+        "belowcaptionskip",
+        "tabcolsep",
+        "toprule",
+        "midrule",
+        "cmidrule",
+        "bottomrule",
+        "multicolumn",
+        "shortstack",
+        "textbf",
+    }
     allowed |= {"pm", "omega", "beta", "times", "textbackslash", "textasciitilde", "textasciicircum", "textless"}
     allowed |= {"textgreater", "textbar"}
     tokens = re.findall(r"\\(?:[a-zA-Z]+|.|\n)|[{}$&%#_^~]", body)

@@ -76,14 +76,16 @@ def test_one_seed_has_no_spread() -> None:
 
 def test_best_of_each_group_is_bold_and_ties_share_it() -> None:
     tops = {"fedavg": 0.90001, "fedprox": 0.90002, "moon": 0.8, "fedavgm": 0.5, "mifa": 0.6, "gradma": 0.1}
-    table = tables.statistic_table(frames(*(flat(name, top) for name, top in tops.items())), seeds=1)
+    lost = flat("feddyn", 0.9, status="diverged")
+    table = tables.statistic_table(frames(*(flat(name, top) for name, top in tops.items()), lost), seeds=1)
     assert bold(table) == {
         "FedAvg": [True],
         "FedProx": [True],
         "MOON": [False],
         "FedAvgM": [False],
         "MIFA": [True],
-        "GradMA": [False],  # alone in its group
+        "FedDyn": [False],
+        "GradMA": [False],  # the only one of its group with a result
     }
 
 
@@ -207,9 +209,9 @@ def test_pivot_states_n_and_what_it_averages_over() -> None:
     ]
     table = pivot.pivot_table(frames(*logs), ["algorithm.memory_size"], ["algorithm.name"], "top_accuracy")
     assert texts(table) == {"0": [f"60.00±{np.std([50, 70], ddof=1):.2f} (n=2)"], "10": ["80.00 (n=1)"]}
-    assert table.header == ((("algorithm.name=gradma_s", 1),),)
+    assert table.header == ((("algorithm.name=GradMA-S", 1),),)
     over = pivot.pivot_table(frames(*logs), ["algorithm.name"], [], metrics.TOP_ACCURACY)
-    assert texts(over)["gradma_s"][0].startswith("66.67±")
+    assert texts(over)["GradMA-S"][0].startswith("66.67±")
     assert "Cells average over algorithm.memory_size." in over.notes
     assert not any("average over" in note for note in table.notes)
     assert (

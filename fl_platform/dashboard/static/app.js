@@ -29,6 +29,7 @@ class App {
     this.states = {};
     this.made = {};
     this.asked = 0;
+    this.notices = {};
     applyTheme();
     this.filters = new FilterBar(place("filters"), (isTyping) => {
       this.remember(!(isTyping && this.isTyping));
@@ -110,10 +111,10 @@ class App {
     if (document.hidden) return;
     try {
       const news = await ask("overview", { since: this.version });
-      this.say(news.is_looking ? "" : "The files are no longer read: the terminal of the dashboard says why.");
+      this.say(news.is_looking ? "" : "The files are no longer read: the terminal of the dashboard says why.", "server");
       await this.take(news);
     } catch (error) {
-      this.say(error instanceof TypeError ? "The dashboard does not answer; it is asked again every two seconds." : error.message);
+      this.say(error instanceof TypeError ? "The dashboard does not answer; it is asked again every two seconds." : error.message, "server");
       place("live").className = "live off";
     }
     this.timer = setTimeout(() => this.poll(), 2000);
@@ -136,9 +137,11 @@ class App {
     await this.showWanted();
   }
 
-  say(text) {
-    place("notice").textContent = text;
-    place("notice").hidden = !text;
+  // What went wrong: with the view until it was drawn again, with the server until it answers.
+  say(text, about = "view") {
+    this.notices[about] = text;
+    place("notice").textContent = Object.values(this.notices).filter(Boolean).join(" ");
+    place("notice").hidden = !place("notice").textContent;
   }
 
   // --- what is shown ---
@@ -174,6 +177,7 @@ class App {
   async settle(work) {
     try {
       await work;
+      this.say("");
     } catch (error) {
       if (error instanceof TypeError && !/fetch/i.test(error.message)) throw error; // a mistake in the page itself
       this.say(error.message);
@@ -183,7 +187,10 @@ class App {
   // What to show instead of a view when there is no run for it.
   nothing() {
     if (this.selection.ids.length || (this.view === "compare" && this.compared.length > 1)) return null;
-    if (!this.runs.size) return h("p", { class: "empty" }, `No run below ${this.root || "this directory"} yet; the page fills as runs are written.`);
+    if (!this.runs.size) {
+      return h("div", { class: "empty" }, h("p", {}, `No run below ${this.root || "this directory"} yet; the page fills as runs are written. A first one:`),
+        h("p", { class: "mono" }, `fl-platform run data.name=digits num_rounds=20 output.dir=${this.root || "runs"}`));
+    }
     return h("div", { class: "empty" }, h("p", {}, `None of the ${this.runs.size} runs fits the filter ${this.filters.query()}`), button("Clear the filter", () => this.filters.reset()));
   }
 
@@ -251,7 +258,7 @@ class App {
 
   press(event) {
     if (event.key === "Escape" && this.details.id) return this.open(null);
-    if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return null;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox]), select, textarea")) return null;
     const views = Object.keys(VIEWS);
     const actions = { "/": () => { place("filters").classList.add("open"); this.filters.search.focus(); }, "?": () => this.help(), d: switchTheme,
       c: () => { if (this.picked.size > 1) this.compare([...this.picked]); }, p: () => { if (this.picked.size) this.plotPicked(); } };

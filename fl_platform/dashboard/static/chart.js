@@ -145,7 +145,7 @@ export class Chart {
   build() {
     this.destroyPlot();
     const logRange = (plot, low, high) => (low > 0 && high > 0 ? uPlot.rangeLog(low, high, 10, false) : [0.1, 1]);
-    const across = (plot, low, high) => this.zoom || (this.log.x ? logRange(plot, low, high) : low === high ? [low - 1, high + 1] : [low, high]);
+    const across = (plot, low, high) => this.zoom || (low === high ? (this.log.x ? [low / 2, 2 * low] : [low - 1, high + 1]) : [low, high]);
     const options = {
       width: Math.max(this.body.offsetWidth, 100),
       height: this.height,

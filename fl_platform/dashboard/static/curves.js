@@ -1,5 +1,5 @@
 // Charts of metrics, Tables 1 and 2, and what the QPs and the gradient memory did.
-import { ask, choice, empty, field, folded, h } from "./dom.js";
+import { ask, button, choice, download, empty, field, folded, h } from "./dom.js";
 import { METRIC_NAMES, compareText, nameOf } from "./format.js";
 import { ChartGrid } from "./grid.js";
 import { reportTable } from "./report_table.js";
@@ -104,7 +104,13 @@ export class TablesView {
     const text = JSON.stringify(values);
     if (text === this.text) return;
     this.text = text;
-    this.body.replaceChildren(...["first", "second"].map((name) => h("div", { class: "card" }, reportTable(values[name]))));
+    this.body.replaceChildren(...["first", "second"].map((name) => h("div", { class: "card" }, reportTable(values[name]), this.files(values[name]))));
+  }
+
+  // The table as the command `report` writes it.
+  files({ title, files = {} }) {
+    return h("div", { class: "row" }, Object.entries(files).map(([end, text]) =>
+      button(`Save as ${{ tex: "LaTeX", csv: "CSV" }[end]}`, () => download(`${title}.${end}`, new Blob([text])), { class: "reset" })));
   }
 }
 

@@ -71,7 +71,7 @@ export class Details {
   }
 
   async deal(id, place) {
-    place.replaceChildren(h("p", { class: "quiet" }, "Dealing the data …"));
+    place.replaceChildren(h("p", { class: "quiet" }, "Working out the partition …"));
     try {
       const partition = await ask("partition", { id });
       place.replaceChildren(h("div", { class: "scroll" }, bubbles(partition), sizeHistogram(partition)));

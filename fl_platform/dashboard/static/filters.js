@@ -13,7 +13,8 @@ export class FilterBar {
     this.text = "";
     this.chosen = Object.fromEntries(Object.keys(FACETS).map((name) => [name, new Set()]));
     this.search = h("input", { id: "search", type: "search", placeholder: "Filter: gradma local_lr>=0.1 seed!=2", spellcheck: "false", autocomplete: "off",
-      "aria-label": "Filter runs", "aria-describedby": "filter-help filter-error", oninput: () => this.type() });
+      "aria-label": "Filter runs", "aria-describedby": "filter-help filter-error", oninput: () => this.type(),
+      onkeydown: (event) => { if (event.key === "ArrowDown") document.querySelector(".runs tbody tr")?.focus(); } });
     this.count = h("span", { id: "count", class: "quiet" });
     this.error = h("p", { id: "filter-error", class: "error", role: "alert", hidden: true });
     this.clear = button("Clear", () => this.reset(), { id: "clear" });

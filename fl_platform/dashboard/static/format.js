@@ -77,6 +77,8 @@ const collator = new Intl.Collator("en", { numeric: true });
 
 export const compareText = (one, other) => collator.compare(String(one), String(other));
 
+export const counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 export const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 export function deviation(values) {

@@ -27,7 +27,6 @@ export class ChartGrid {
       chart.title.textContent = one.title;
     }
     const elements = wanted.map((one) => this.charts.get(one.key).element);
-    this.element.classList.toggle("single", elements.length === 1);
     const stays = elements.length === this.element.children.length && elements.every((element, place) => element === this.element.children[place]);
     if (!stays) this.element.replaceChildren(...elements);
     return Promise.all(wanted.map((one) => this.fill(this.charts.get(one.key))));

@@ -13,7 +13,6 @@ function reportPage(data, place) {
   const draw = (metric) => {
     const panel = data.panels.find((one) => one.metric === metric);
     const made = panel.charts.filter(([, lines]) => lines.lines.length).map(([title, lines]) => ({ chart: new Chart({ title, height: 260 }), lines }));
-    charts.classList.toggle("single", made.length === 1);
     charts.replaceChildren(...made.map(({ chart }) => chart.element));
     for (const { chart, lines } of made) chart.show(lines, metric);
   };

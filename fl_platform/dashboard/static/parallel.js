@@ -1,6 +1,6 @@
 // Parallel coordinates: a line per run through the values of its settings. Dragging along an axis keeps what lies there.
 import { button, h, svg } from "./dom.js";
-import { nameOf, shortKey } from "./format.js";
+import { counted, nameOf, shortKey } from "./format.js";
 import { scaleOf } from "./scales.js";
 import { ramp, styleColor } from "./theme.js";
 
@@ -51,13 +51,13 @@ export class Parallel {
 
   draw() {
     if (!this.runs || !this.element.offsetWidth) return;
-    this.width = Math.max(this.element.offsetWidth - 30, 110 * this.names.length);
+    this.width = Math.max(this.element.offsetWidth - 30, 120 * this.names.length);
     this.box.style.width = `${this.width}px`;
     this.box.style.height = `${HEIGHT}px`;
     this.drawLines();
     this.drawAxes();
     const kept = this.kept().length;
-    this.count.textContent = this.brushes.size ? `${kept} of ${this.runs.length} runs` : `${this.runs.length} runs; drag along an axis`;
+    this.count.textContent = this.brushes.size ? `${kept} of ${this.runs.length} runs` : `${counted(this.runs.length, "run")}; drag along an axis`;
     this.keep.hidden = this.free.hidden = this.brushes.size === 0;
     this.keep.disabled = kept === 0;
   }

@@ -36,7 +36,8 @@ export function scaleOf(name, values) {
     return { isLog: true, write, place: (value) => (typeof value === "number" && value > 0 ? (Math.log(value) - from) / span : null), ticks: logTicks(low, high).map((value) => [(Math.log(value) - from) / span, write(value)]) };
   }
   const few = [...new Set(known)].sort((one, other) => one - other);
-  const shown = few.length <= 6 ? few : niceTicks(low, high, 5);
+  const areApart = few.length <= 6 && few.slice(1).every((value, place) => value - few[place] >= 0.08 * (high - low));
+  const shown = areApart && !isShare(name) ? few : niceTicks(low, high, 5);
   return { write, place: (value) => (typeof value === "number" ? (value - low) / (high - low) : null), ticks: shown.map((value) => [(value - low) / (high - low), write(value)]) };
 }
 

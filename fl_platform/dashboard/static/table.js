@@ -1,6 +1,6 @@
 // The run table: any columns, sorted by any of them, grouped by up to two keys; a row is made again only when it changed.
 import { button, h } from "./dom.js";
-import { compareText, deviation, duration, figure, mean, percent, time } from "./format.js";
+import { compareText, counted, deviation, duration, figure, mean, percent, time } from "./format.js";
 import { onGround } from "./theme.js";
 
 export const statusMark = (run) => h("span", { class: "status", "data-status": run.status }, run.ending);
@@ -169,7 +169,7 @@ export class RunTable {
       return h("td", { class: [this.classOf(column), column === yields ? "extra" : ""].filter(Boolean).join(" ") || null }, text);
     });
     const mixed = this.differing(runs); // a mean over these says little
-    const label = h("td", { class: `level-${level}` }, button(`${isOpen ? "▾" : "▸"} ${path.at(-1)}`, turn, { class: "link", "aria-expanded": String(isOpen) }), h("small", { class: "quiet" }, ` ${runs.length} runs`), mixed.length ? h("small", { class: "warning" }, ` that differ in ${mixed.join(", ")}`) : null);
+    const label = h("td", { class: `level-${level}` }, button(`${isOpen ? "▾" : "▸"} ${path.at(-1)}`, turn, { class: "link", "aria-expanded": String(isOpen) }), h("small", { class: "quiet" }, ` ${counted(runs.length, "run")}`), mixed.length ? h("small", { class: "warning" }, ` that differ in ${mixed.join(", ")}`) : null);
     const isPicked = this.picked && runs.every((run) => this.picked.has(run.id));
     const box = this.picked && h("td", { class: "pick" }, h("input", { type: "checkbox", checked: isPicked, "aria-label": `Tick ${path.at(-1)}`, onchange: (event) => this.pick(runs, event.target.checked) }));
     return h("tr", { class: "group", tabindex: 0, "data-id": `group ${key}`, onkeydown: (event) => { if (event.key === "Enter" && event.target.tagName === "TR") turn(); } }, box, first ? label : null, cells);
@@ -194,7 +194,7 @@ export class RunTable {
 
   box(run) {
     return h("td", { class: "pick", onclick: (event) => event.stopPropagation() },
-      h("input", { type: "checkbox", "aria-label": `Tick ${run.id}`, checked: this.picked.has(run.id), onchange: (event) => this.pick([run], event.target.checked) }));
+      h("input", { type: "checkbox", tabindex: -1, "aria-label": `Tick ${run.id}`, checked: this.picked.has(run.id), onchange: (event) => this.pick([run], event.target.checked) }));
   }
 
   pick(runs, isOn) {
@@ -221,10 +221,10 @@ export class RunTable {
   // Arrow keys move between rows, the space bar ticks one.
   walk(event) {
     const line = event.target.closest("tbody tr");
-    if (!line || event.target !== line) return;
+    if (!line || !event.target.matches("tr, input")) return;
     const next = { ArrowDown: line.nextElementSibling, ArrowUp: line.previousElementSibling, j: line.nextElementSibling, k: line.previousElementSibling }[event.key];
     if (next) next.focus();
-    else if (event.key === " ") line.querySelector(".pick input")?.click();
+    else if (event.key === " " && event.target === line) line.querySelector(".pick input")?.click();
     else return;
     event.preventDefault();
   }

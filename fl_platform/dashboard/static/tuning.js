@@ -7,7 +7,7 @@ import { scaleOf } from "./scales.js";
 import { Selection, anyOf } from "./selection.js";
 import { ramp, styleColor } from "./theme.js";
 
-const OTHER_KEYS = ["algorithm.name", "data.name", "data.dirichlet_omega", "cohort_size", "num_rounds", "seed"]; // have columns of their own in the run table
+const OTHER_KEYS = ["data.name", "data.dirichlet_omega", "cohort_size", "num_rounds", "seed"]; // have columns of their own in the run table
 const SAME = { "test/top_accuracy": "top", "test/accuracy": "accuracy" }; // fields of the run table, which runs have from the first round on
 const LEAST_RUNS = 10; // as the server has it
 const MOST_AXES = 14;
@@ -56,7 +56,8 @@ export class TuningView {
     const columns = [...new Set([objective, "trial", "end", "started", "algorithm", ...OTHER_KEYS, x, y, color].filter(Boolean))];
     this.selection = new Selection(await ask("select", { q: this.query(), columns: columns.join(",") }));
     const { selection } = this;
-    this.settings = [...OTHER_KEYS.filter((key) => selection.differing.includes(key)), ...selection.settings];
+    const methods = selection.differing.includes("algorithm.name") ? ["algorithm"] : []; // by their labels
+    this.settings = [...methods, ...OTHER_KEYS.filter((key) => selection.differing.includes(key)), ...selection.settings];
     this.drawControls();
     this.runs = selection.ids.map((id) => ({ id, ...Object.fromEntries(["trial", "end", "started", "algorithm"].map((name) => [name, selection.value(id, name)])), value: selection.value(id, objective),
       values: Object.fromEntries([objective, ...this.settings].map((name) => [name, selection.value(id, name)])) })).filter((run) => typeof run.value === "number");
