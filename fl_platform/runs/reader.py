@@ -1,5 +1,6 @@
 """Reads run directories: once for a report, or again and again while a run is written."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,13 +8,13 @@ from typing import Any
 
 import yaml
 
-from fl_platform.config.regular_files import read_regular
+from fl_platform.config.regular_files import open_regular, read_regular
 from fl_platform.config.schema import flatten
 from fl_platform.config.migrate import upgraded
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError
 from fl_platform.runs import cache, liveness, metrics, wandb_logs
-from fl_platform.runs.directory import RunDirectory
+from fl_platform.runs.directory import RunDirectory, check_plain, checksum_of_bytes
 from fl_platform.runs.formats import FormatError
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
 from fl_platform.runs.rows import RowReader
@@ -64,13 +65,13 @@ class RunReader:
         self._started = 0.0
         self._result: dict[str, Any] = {}
         self._result_problem = ""
+        self._noted: dict[str, Any] = {}  # checksums of files as they were written
+        self._found: dict[str, str] = {}  # as they were read
         self._stamps: dict[str, int] = {}
         self._rows = RowReader(lists=lists)
         self._record: RunRecord | None = None
 
-    def read(
-        self, wandb_log: Path | None = None, sweep: str = "", known: RunStatus | None = None
-    ) -> RunRecord | None:
+    def read(self, wandb_log: Path | None = None, sweep: str = "", known: RunStatus | None = None) -> RunRecord | None:
         """The run as it is now, or None when nothing changed since the last call.
 
         ``sweep`` and ``known`` are what a ledger has: which sweep the run is of, and how it stands in case its own
@@ -86,7 +87,11 @@ class RunReader:
         description = {**self._description, **({"sweep": sweep} if sweep else {})}
         provenance = description.pop(PROVENANCE, None)
         before = self._record
-        if before is not None and not is_changed and (before.status, before.sweep) == (status, description.get("sweep", "")):
+        if (
+            before is not None
+            and not is_changed
+            and (before.status, before.sweep) == (status, description.get("sweep", ""))
+        ):
             return None
         self._record = RunRecord(
             source=str(self.path),
@@ -123,6 +128,9 @@ class RunReader:
             yield self._result_problem
         if self._rows.damaged:
             yield f"{self.path}: {self._rows.damaged} rows are damaged"
+        for name, found in self._found.items():
+            if self._noted.get(name, found) != found:
+                yield f"{self.path}: {name} is not as the run wrote it: it is damaged or was edited"
 
     def _own_tags(self) -> tuple[str, ...]:
         """The tags in the configuration, for directories without `run.json`."""
@@ -138,7 +146,8 @@ class RunReader:
             text = read_regular(path)
             check_size(text)
             loaded = yaml.load(text, Loader=_FastSafeLoader)
-            flatten(loaded if isinstance(loaded, dict) else {})  # what is nested too deep for readers fails here
+            self._found[path.name] = checksum_of_bytes(text.encode())
+            flatten(check_plain(loaded) if isinstance(loaded, dict) else {})  # what is nested too deep fails here
             self._started = path.stat().st_mtime
         except (OSError, ValueError, yaml.YAMLError, RecursionError):
             return False
@@ -149,6 +158,7 @@ class RunReader:
         if not self._changed(self._files.description_file):
             return False
         self._description, self._format_problem = self._files.description(), ""
+        self._noted = self._files.checksums()
         try:
             self._files.check_format()
         except FormatError as error:
@@ -173,6 +183,10 @@ class RunReader:
         has_new = self._rows.read(path)
         if has_new and path is not None:
             self.updated = max(self.updated, _stamp(path)[0] / 1e9)
+            self._found.pop(path.name, None)
+            if has_result and path.name in self._noted:
+                with contextlib.suppress(OSError), open_regular(path) as file:
+                    self._found[path.name] = checksum_of_bytes(file.read())
         return has_new
 
     def _result_status(self) -> RunStatus | None:
