@@ -11,7 +11,7 @@ LONGEST_YAML = 1_000_000
 MOST_VALUES = 200_000
 """Values in a YAML text once its aliases are written out; with each collection counted as one more."""
 LONGEST_NUMBER = 1000
-"""Digits without a space: of a whole number with more than 4,300, as 0x... and 1:59:59... may be, Python makes no text."""
+"""Digits without a space: Python makes no text of a whole number with more than 4,300, as 0x... may be."""
 _LONG_NUMBER = re.compile(rf"[0-9a-fA-F_:xob]{{{LONGEST_NUMBER + 1}}}")
 _DEEPEST_YAML = 100
 _HARMLESS = 10_000  # characters that cannot nest deeper than the parsers written in C can bear

@@ -47,9 +47,7 @@ def names_in(config: DictConfig) -> set[str]:
     return {name for value in code_arguments(config).values() for name in _names(value)}
 
 
-def refuse_unnamed_code(
-    saved: Config, given: Collection[str], source: str, keys: Collection[str] = RUN_KEYS
-) -> None:
+def refuse_unnamed_code(saved: Config, given: Collection[str], source: str, keys: Collection[str] = RUN_KEYS) -> None:
     """Raise UserError unless the user named all code of a checkpoint's configuration, in ``given``.
 
     ``saved`` is that configuration with the keys that its ``point`` and ``chosen`` add.

@@ -139,6 +139,25 @@ def test_a_failing_hook_is_named_and_the_checkpoint_stays(fault: str, plugin: Pa
     assert reason in explained.splitlines()[-1], "the traceback that the attempt keeps"
 
 
+def test_a_full_disk_that_a_hook_meets_is_one_with_its_place(plugin: Path, tmp_path: Path, capsys) -> None:
+    write(plugin, server="raise OSError(28, 'No space left on device', '/scratch/notes')")
+    assert main(["run", *KEYS, "algorithm.name=failing", f"output.dir={tmp_path}"]) == 4
+    error = capsys.readouterr().err
+    assert f"round 2: your code in server_direction ({plugin}, line " in error
+    assert "could not write /scratch/notes: No space left on device" in error
+    [run] = tmp_path.glob("*/config.yaml")
+    assert read_directory(run.parent).ending is Ending.DISK_FULL
+
+
+def test_a_plugin_that_changes_the_working_directory_moves_no_file(plugin: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    write(plugin, begin="import os; os.chdir(os.path.dirname(__file__) + '/elsewhere')")
+    assert main(["run", *KEYS, "algorithm.name=failing", "output.dir=runs"]) == 0
+    assert len([*(tmp_path / "runs").glob("*/result.json")]) == 1
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+
+
 def test_a_round_that_a_callback_leaves_out_is_no_finished_run(plugin: Path, tmp_path: Path, capsys) -> None:
     plugin.write_text(
         "import lightning as L\nclass Skips(L.Callback):\n"
