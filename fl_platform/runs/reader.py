@@ -21,6 +21,8 @@ from fl_platform.runs.rows import RowReader
 from fl_platform.runs.status import Ending, RunStatus
 
 _QUIET_SECONDS = 60.0  # without a new round for so long, or ten times the last round, a run may have died
+FOREIGN = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What values that no run writes raise where those of a run are expected."""
 _FastSafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where PyYAML was built with it
 
 
@@ -75,11 +77,17 @@ class RunReader:
         """The run as it is now, or None when nothing changed since the last call.
 
         ``sweep`` and ``known`` are what a ledger has: which sweep the run is of, and how it stands in case its own
-        files cannot tell; ``wandb_log`` is read last.
+        files cannot tell; ``wandb_log`` is read last. Files with what no run writes give a crashed run with a warning.
         """
+        try:
+            return self._read(wandb_log, sweep, known)
+        except FOREIGN as error:
+            return self._unreadable(f"{self.path} cannot be read: {type(error).__name__}: {str(error)[:200]}")
+
+    def _read(self, wandb_log: Path | None, sweep: str, known: RunStatus | None) -> RunRecord | None:
         is_changed = self._read_description() | self._read_config() | self._read_result()
         if self._format_problem:
-            return self._unreadable() if is_changed else None
+            return self._unreadable(self._format_problem) if is_changed else None
         has_ended = self._result_status() is not None
         if self._record is None or is_changed or not has_ended:
             is_changed |= self._read_rows(has_ended)
@@ -106,11 +114,11 @@ class RunReader:
         )
         return self._record
 
-    def _unreadable(self) -> RunRecord:
-        """The record of a directory that a newer version wrote."""
+    def _unreadable(self, problem: str) -> RunRecord:
+        """The record of a directory that a newer version, or something else, wrote."""
         code = RunStatus.CRASHED.exit_code
         self._record = RunRecord(
-            str(self.path), self.path.name, status=RunStatus.CRASHED, exit_code=code, warnings=(self._format_problem,)
+            str(self.path), self.path.name, status=RunStatus.CRASHED, exit_code=code, warnings=(problem,)
         )
         return self._record
 
