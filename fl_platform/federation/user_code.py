@@ -44,8 +44,8 @@ def _is_part_of(path: Path, package: str) -> bool:
 
 def translated(error: BaseException, round: int, model: type) -> BaseException:
     """What ended a run, as an error whose type says why: code of the user's, or memory; else the error itself."""
-    if isinstance(error, UserError | OutOfMemory | KeyboardInterrupt) or (
-        isinstance(error, OSError) and not _is_theirs(error, round)
+    if isinstance(error, OutOfMemory | KeyboardInterrupt) or (
+        isinstance(error, OSError | UserError) and not _is_theirs(error, round)
     ):
         return error
     if isinstance(error, OSError) and error.errno in NO_SPACE_LEFT:
@@ -61,8 +61,8 @@ def translated(error: BaseException, round: int, model: type) -> BaseException:
     return explain(error, round, model) or error
 
 
-def _is_theirs(error: OSError, round: int) -> bool:
-    """Whether code of the user's was refused something in a round, not the platform on its behalf."""
+def _is_theirs(error: BaseException, round: int) -> bool:
+    """Whether code of the user's raised an error in a round, not the platform on its behalf."""
     own = [is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__) if _is_known(frame.filename)]
     return bool(round and own and own[-1])
 

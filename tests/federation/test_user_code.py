@@ -20,7 +20,7 @@ PLUGIN = '''
 from dataclasses import dataclass
 import numpy as np
 import torch
-from fl_platform import Algorithm
+from fl_platform import Algorithm, UserError
 
 class Odd(BaseException):
     pass
@@ -88,6 +88,8 @@ FAULTS = {
     "no Exception": ({"server": "raise Odd('end')"}, "server_direction", "Odd: end"),
     "no text": ({"server": "raise Mute"}, "server_direction", "Mute: (its text cannot be made)"),
     "StopIteration": ({"server": "next(iter([]))"}, "server_direction", "StoppedStep: StopIteration"),
+    "recursion": ({"server": "self.server_direction(updates)"}, "server_direction", "RecursionError: maximum"),
+    "UserError": ({"server": "raise UserError('no')"}, "server_direction", "UserError: no; what was"),
     "a missing file": ({"server": "open('/no/such')"}, "server_direction", "FileNotFoundError: [Errno 2]"),
     "a forbidden file": ({"server": "raise PermissionError(13, 'no')"}, "server_direction", "PermissionError: "),
     "a pipe": ({"server": "raise BrokenPipeError(32, 'gone')"}, "server_direction", "BrokenPipeError: "),

@@ -91,6 +91,9 @@ def test_a_damaged_description_is_left_out(files, content):
 
 def test_an_attempt_ends_with_a_result_or_a_note(files):
     attempt = files.start_attempt()
+    with pytest.raises(UserError, match="refused"), at_work(attempt):
+        raise UserError("refused in its first round")
+    assert recorded_end(attempt) is RunStatus.CRASHED
     with at_work(attempt):
         files.end_attempt(attempt, {"status": "interrupted"})
     assert (files.result(), recorded_end(attempt)) == (None, RunStatus.INTERRUPTED)
