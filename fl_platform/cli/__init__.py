@@ -21,10 +21,12 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 import fl_platform
 from fl_platform.cli.parser import COMMANDS, Parser
 from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeError, UserError, did_you_mean, sentence
+from fl_platform.runs.signals import ending_signals, leave_terminal
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,11 +37,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def prepare_process() -> None:
-    """Let SIGTERM end a command as Ctrl-C does, and print ? for what the encoding of the output lacks."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, and print ? for what the encoding of the output lacks."""
+    for number in ending_signals():
+        signal.signal(number, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in ("utf-8", "utf8"):
             stream.reconfigure(errors="replace")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if number == signal.SIGHUP:
+        leave_terminal()
+    raise KeyboardInterrupt
 
 
 def exit_code(command: Callable[[list[str]], int], args: list[str]) -> int:
@@ -68,6 +77,9 @@ def exit_code(command: Callable[[list[str]], int], args: list[str]) -> int:
         print(f"fl_platform: {sentence(f'{place}{error.strerror or error}')}", file=sys.stderr)
         return DiskFull.exit_code if error.errno in NO_SPACE_LEFT else UserError.exit_code
     except Exception as error:
+        if _follows_interrupt(error):
+            print("fl_platform: interrupted", file=sys.stderr)
+            return 130
         from fl_platform.federation.user_code import explain
 
         explained = explain(error, 0, object)
@@ -75,6 +87,14 @@ def exit_code(command: Callable[[list[str]], int], args: list[str]) -> int:
             raise
         print(f"{explained.trace}fl_platform: {sentence(explained)}", file=sys.stderr)
         return explained.exit_code
+
+
+def _follows_interrupt(error: BaseException) -> bool:
+    """Whether an error came while Ctrl-C was being handled, as in a library that is half imported."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KeyboardInterrupt):
+        found = found.__context__
+    return found is not None
 
 
 def _is_output_gone() -> bool:

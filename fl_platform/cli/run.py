@@ -5,13 +5,11 @@ import shlex
 import sys
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from fl_platform.cli.start import quick_imports
 from fl_platform.config.arguments import RunArguments, parse_run
 from fl_platform.config.compose import parse_arguments
 from fl_platform.config.resolve import RunSpec, spec_of
-from fl_platform.config.schema import shown, to_dict
+from fl_platform.config.schema import shown
 from fl_platform.errors import UserError
 
 
@@ -66,9 +64,9 @@ def is_other_rank() -> bool:
 
 def resume_command(spec: RunSpec) -> str:
     """The command that continues a run, with the arguments that name code of the user's."""
-    from fl_platform.federation.named_code import code_arguments
+    from fl_platform.federation.named_code import as_keys, code_arguments
 
-    code = code_arguments(OmegaConf.create(to_dict(spec.config)))
+    code = code_arguments(as_keys(spec.config))
     keys = [f"{key}={shown(value)}" for key, value in code.items()]
     command = ["python", "-m", "fl_platform", "run", "--resume", spec.run_id, *keys, f"output.dir={spec.output}"]
     return shlex.join(command)

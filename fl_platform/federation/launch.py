@@ -1,6 +1,7 @@
 """Carry out one run: Trainer, logger, checkpoints, result."""
 
 import contextlib
+import dataclasses
 import json
 import sys
 import tempfile
@@ -64,6 +65,8 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
     Returns how it ended. Raises UserError, before data is read or anything is opened, for what the Trainer, the
     devices or ``output.dir`` do not allow; then for data and models that are refused.
     """
+    spec = dataclasses.replace(spec, directory=spec.directory.absolute())  # code of the user's may call os.chdir
+    checkpoint = checkpoint and checkpoint.absolute()
     config = spec.config
     trust(config)
     torch.set_num_threads(1)  # until the engine says how the configured threads are used

@@ -29,7 +29,12 @@ def code_arguments(config: DictConfig, keys: Collection[str] = RUN_KEYS) -> dict
 
 def trust(config: Config) -> None:
     """Note the code of a configuration that the user gave: models of runs of this process can be read again."""
-    _trusted.update(names_in(OmegaConf.create(to_dict(config))))
+    _trusted.update(names_in(as_keys(config)))
+
+
+def as_keys(config: Config) -> DictConfig:
+    """A configuration as the keys that would give it."""
+    return OmegaConf.create(to_dict(config))
 
 
 def trusted() -> set[str]:
@@ -42,11 +47,12 @@ def names_in(config: DictConfig) -> set[str]:
     return {name for value in code_arguments(config).values() for name in _names(value)}
 
 
-def refuse_unnamed_code(
-    saved: DictConfig, given: Collection[str], source: str, keys: Collection[str] = RUN_KEYS
-) -> None:
-    """Raise UserError unless the user named all code of a checkpoint's configuration, in ``given``."""
-    named = code_arguments(saved, keys)
+def refuse_unnamed_code(saved: Config, given: Collection[str], source: str, keys: Collection[str] = RUN_KEYS) -> None:
+    """Raise UserError unless the user named all code of a checkpoint's configuration, in ``given``.
+
+    ``saved`` is that configuration with the keys that its ``point`` and ``chosen`` add.
+    """
+    named = code_arguments(as_keys(saved), keys)
     missing = [f"{key}={shown(value)}" for key, value in named.items() if not set(_names(value)) <= set(given)]
     if missing:
         raise UserError(

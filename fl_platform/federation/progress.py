@@ -1,5 +1,6 @@
 """What a person sees and does while a run goes on: a progress bar or plain lines, and Ctrl-C."""
 
+import contextlib
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from tqdm.auto import tqdm
 
 from fl_platform.runs.directory import json_text
+from fl_platform.runs.signals import ending_signals, leave_terminal
 from fl_platform.runs.writing import write_atomically
 
 SECONDS_BETWEEN_LINES = 10
@@ -60,8 +62,9 @@ class RoundProgress(ProgressBar):
         scores = pl_module.scoreboard
         shown = f"accuracy {scores.final_accuracy:.4f}, best {scores.top_accuracy:.4f}"  # type: ignore[union-attr]
         if self._bar is not None:
-            self._bar.set_postfix_str(shown, refresh=False)
-            self._bar.update(1)
+            with contextlib.suppress(OSError):  # its terminal was closed
+                self._bar.set_postfix_str(shown, refresh=False)
+                self._bar.update(1)
             return
         now, done = time.monotonic(), trainer.current_epoch + 1
         if self._enabled and now - self._last_line >= SECONDS_BETWEEN_LINES:
@@ -76,7 +79,8 @@ class RoundProgress(ProgressBar):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self._bar is not None:
-            self._bar.close()
+            with contextlib.suppress(OSError):
+                self._bar.close()
 
 
 GRACE_SECONDS = 20.0
@@ -84,7 +88,8 @@ GRACE_SECONDS = 20.0
 
 
 class GracefulStop(L.Callback):
-    """The first Ctrl-C (or SIGTERM) ends the run after this round, with a checkpoint; the second ends it at once.
+    """The first Ctrl-C, SIGTERM or SIGHUP ends the run after this round, with a checkpoint; the second Ctrl-C or
+    SIGTERM ends it at once.
 
     A round that is not over ``GRACE_SECONDS`` after SIGTERM is abandoned: the newest checkpoint counts.
     ``should_stop`` is asked after every round and ends the run in the same way. ``on_terminate`` is called after the
@@ -101,10 +106,14 @@ class GracefulStop(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # only there can signals be handled
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ending_signals():
             self._previous[number] = signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
+            if self.requested:  # the shell and the system may both send it
+                return
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True

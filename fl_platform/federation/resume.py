@@ -17,7 +17,7 @@ from fl_platform.config.resolve import RunSpec, all_options, resolve
 from fl_platform.config.schema import Config, flatten
 from fl_platform.errors import UserError
 from fl_platform.federation.checkpoints import check_valid, diverged_round, saved_config
-from fl_platform.federation.named_code import code_arguments, names_in, refuse_unnamed_code, trusted
+from fl_platform.federation.named_code import as_keys, code_arguments, names_in, refuse_unnamed_code, trusted
 from fl_platform.runs.checkpoint_files import round_of
 from fl_platform.runs.directory import RunDirectory
 
@@ -43,8 +43,9 @@ def resumed(target: str, given: DictConfig) -> tuple[RunSpec, Path]:
         checkpoint = found
     values = saved_config(checkpoint)
     saved = parse_mapping(values, f"--resume {target}")
-    code = code_arguments(saved)
-    refuse_unnamed_code(saved, {*names_in(given), *trusted()}, f"--resume {target}")
+    trained_with = from_given(saved)
+    refuse_unnamed_code(trained_with, {*names_in(given), *trusted()}, f"--resume {target}")
+    code = code_arguments(as_keys(trained_with))
     saved.merge_with(given)
     config = from_given(saved)
     flat: dict[str, Any] = dict(flatten(OmegaConf.to_container(given)))  # type: ignore[arg-type]

@@ -110,9 +110,9 @@ def _last(run: Path, attempt: Path, code: Collection[str]) -> Trained:
 
 def _config(saved: dict[str, Any], path: Path, code: Collection[str]) -> Config:
     """The configuration in a checkpoint; UserError where it names code that the user did not."""
-    given = parse_mapping(saved, str(path))
-    refuse_unnamed_code(given, {*code, *trusted()}, str(path), MODEL_KEYS)
-    return resolve(from_given(given)).config
+    config = from_given(parse_mapping(saved, str(path)))
+    refuse_unnamed_code(config, {*code, *trusted()}, str(path), MODEL_KEYS)
+    return resolve(config).config
 
 
 def restored_module(path: Path, code: Collection[str] = ()) -> FederatedModule:

@@ -11,7 +11,7 @@ from typing import Any
 from fl_platform.algorithms.returned import HookError
 from fl_platform.config.plugins import users_packages
 from fl_platform.engines.device_memory import is_out_of_memory
-from fl_platform.errors import NO_SPACE_LEFT, OutOfMemory, UserCodeError, UserError
+from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeError, UserError
 from fl_platform.federation.stopped import SkippedRound
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -44,10 +44,15 @@ def _is_part_of(path: Path, package: str) -> bool:
 
 def translated(error: BaseException, round: int, model: type) -> BaseException:
     """What ended a run, as an error whose type says why: code of the user's, or memory; else the error itself."""
-    if isinstance(error, UserError | OutOfMemory | KeyboardInterrupt) or (
-        isinstance(error, OSError) and not _is_theirs(error, round)
+    if isinstance(error, OutOfMemory | KeyboardInterrupt) or (
+        isinstance(error, OSError | UserError) and not _is_theirs(error, round)
     ):
         return error
+    if isinstance(error, OSError) and error.errno in NO_SPACE_LEFT:
+        return DiskFull(
+            f"round {round}: your code in {_where(_users_frames(error))} could not write {error.filename or 'a file'}: "
+            f"{error.strerror}; what was saved stays, and --continue goes on from it"
+        )
     if is_out_of_memory(error):
         return OutOfMemory(
             f"round {round}: out of memory: {' '.join(str(error).split())}; a smaller batch_size or cohort_chunk "
@@ -56,10 +61,19 @@ def translated(error: BaseException, round: int, model: type) -> BaseException:
     return explain(error, round, model) or error
 
 
-def _is_theirs(error: OSError, round: int) -> bool:
-    """Whether code of the user's was refused something in a round, not the platform on its behalf; or a full disk."""
+def _is_theirs(error: BaseException, round: int) -> bool:
+    """Whether code of the user's raised an error in a round, not the platform on its behalf."""
     own = [is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__) if _is_known(frame.filename)]
-    return bool(round and own and own[-1]) and error.errno not in NO_SPACE_LEFT
+    return bool(round and own and own[-1])
+
+
+def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+
+
+def _where(frames: list[traceback.FrameSummary]) -> str:
+    """The hook of the user's, and the file and line in which an error came up."""
+    return f"{frames[0].name} ({frames[-1].filename}, line {frames[-1].lineno})"
 
 
 def _is_known(file: str) -> bool:
@@ -73,10 +87,9 @@ def explain(error: BaseException, round: int, model: type) -> UserCodeError | No
     user's. ``round`` is 0 before the first one. None where no code of the user's took part, so that the error is the
     platform's own.
     """
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    frames = _users_frames(error)
     if frames:
-        hook, last = frames[0], frames[-1]
-        where = f"{hook.name} ({last.filename}, line {last.lineno})"
+        where = _where(frames)
         reason = f"{type(error).__name__}: {_text(error)}"
     elif isinstance(error, HookError) and (place := _source(error.algorithm, error.hook)):
         where, reason = f"{error.hook} ({place})", str(error)

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from fl_platform.runs.writing import write_atomically
 ATTEMPTS = "attempts"
 _ATTEMPT, _CHECKSUM = "attempt", "checksum"
 """Keys of `result.json` beside the summary: which attempt it is from, and the checksum of everything else."""
+_CHECKSUMS = "checksums"
+"""Key of `run.json`: file -> the checksum of the bytes that the platform wrote, of the configuration and the rounds."""
 _FORMAT = "format"
 """Key of `run.json` for the version of the directory; directories of release 0.1.0 have no such file."""
 _DESCRIPTION = ("name", "group", "sweep", "tags", "entity", "project", "host", "started")
@@ -102,8 +105,10 @@ class RunDirectory:
         config = {key: value for key, value in record.config.items() if key != PROVENANCE}
         values = {name: getattr(record, name) for name in _DESCRIPTION}
         provenance = record.config.get(PROVENANCE, {})
-        write_atomically(self.config_file, yaml.safe_dump(config, sort_keys=False))
-        described = {_FORMAT: formats.DIRECTORY, **values, PROVENANCE: provenance}
+        content = yaml.safe_dump(config, sort_keys=False).encode()
+        write_atomically(self.config_file, content)
+        sums = {self.config_file.name: checksum_of_bytes(content)}
+        described = {_FORMAT: formats.DIRECTORY, **values, PROVENANCE: provenance, _CHECKSUMS: sums}
         write_atomically(self.description_file, json_text(described, indent=1) + "\n")
 
     def check_format(self) -> None:
@@ -112,9 +117,18 @@ class RunDirectory:
 
     def add_provenance(self, found: dict[str, Any]) -> None:
         """Add to `run.json` what is known only once a run is set up, such as its engine."""
-        values = read_json(self.description_file)
-        values[PROVENANCE] = {**values.get(PROVENANCE, {}), **found}
-        write_atomically(self.description_file, json_text(values, indent=1) + "\n")
+        self._add(PROVENANCE, found)
+
+    def checksums(self) -> dict[str, Any]:
+        """What `run.json` notes of other files: name -> checksum; without the rounds until the run has ended."""
+        found = read_json(self.description_file).get(_CHECKSUMS)
+        return found if isinstance(found, dict) else {}
+
+    def _add(self, group: str, values: dict[str, Any]) -> None:
+        described = read_json(self.description_file)
+        before = described.get(group)
+        described[group] = {**(before if isinstance(before, dict) else {}), **values}
+        write_atomically(self.description_file, json_text(described, indent=1) + "\n")
 
     def description(self) -> dict[str, Any]:
         """What `run.json` says: fields of a record, and under ``run`` the provenance; empty where there is none."""
@@ -142,6 +156,9 @@ class RunDirectory:
         for number in self._numbers():
             if number < int(attempt.name) and not liveness.is_alive(self._attempt(number)):
                 shutil.rmtree(self._attempt(number), ignore_errors=True)
+        rounds = rounds_file(attempt)
+        if rounds.exists() and self.description_file.exists():
+            self._add(_CHECKSUMS, {rounds.name: checksum_of_bytes(rounds.read_bytes())})
         values = json.loads(json_text({**result, _ATTEMPT: attempt.name}))
         write_atomically(self.result_file, json_text({**values, _CHECKSUM: checksum(values)}, indent=1) + "\n")
 
@@ -189,6 +206,11 @@ def checksum(values: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def checksum_of_bytes(content: bytes) -> str:
+    """The CRC-32 of a file's content as eight hexadecimal digits."""
+    return f"{zlib.crc32(content):08x}"
+
+
 def is_summary(values: dict[str, Any]) -> bool:
     """Whether values could be the summary of a run: a status, and numbers where a summary has numbers."""
     numbers = (metrics.ROUNDS, metrics.TOP_ACCURACY, metrics.FINAL_ACCURACY, metrics.TOP_ACCURACY_ROUND)
@@ -205,10 +227,19 @@ def rounds_file(attempt: Path) -> Path:
 def read_json(path: Path) -> dict[str, Any]:
     """The mapping in a file; empty where the file is absent, damaged or something else."""
     try:
-        loaded = json.loads(read_regular(path))
+        loaded = check_plain(json.loads(read_regular(path)))
     except (OSError, ValueError, RecursionError):
         return {}
     return loaded if isinstance(loaded, dict) else {}
+
+
+def check_plain(values: Any) -> Any:
+    """Return values; ValueError where JSON cannot hold them, as a date of YAML, or a text has half a character."""
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    return values
 
 
 def json_text(values: Any, indent: int | None = None) -> str:

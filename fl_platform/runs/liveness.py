@@ -26,8 +26,8 @@ _PROCESS = re.compile(r":(\d+) \[")  # thread and process of a line: "INFO    Ma
 def at_work(attempt: Path) -> Iterator[None]:
     """Hold an attempt for this process, and note in its `process.json` when it ends by an exception.
 
-    Raises UserError where another process holds it. What the file said before is kept when the work itself raises
-    UserError: then the run was refused before it began.
+    Raises UserError where another process holds it. What the file said before, if anything, is kept when the work itself
+    raises UserError: then the run was refused before it went on.
     """
     handle = os.open(attempt / FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -39,7 +39,7 @@ def at_work(attempt: Path) -> Iterator[None]:
             yield
         except BaseException as error:
             with contextlib.suppress(OSError):  # a full disk; without the note the run counts as crashed as well
-                if isinstance(error, UserError) and not isinstance(error, DiskFull):
+                if earlier and isinstance(error, UserError) and not isinstance(error, DiskFull):
                     _write(handle, RunStatus.parse(earlier.get("status")), Ending.parse(earlier.get("ending")))
                 else:
                     ending = ending_of(error)

@@ -1,5 +1,6 @@
 """Reads run directories: once for a report, or again and again while a run is written."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,19 +8,21 @@ from typing import Any
 
 import yaml
 
-from fl_platform.config.regular_files import read_regular
+from fl_platform.config.regular_files import open_regular, read_regular
 from fl_platform.config.schema import flatten
 from fl_platform.config.migrate import upgraded
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError
 from fl_platform.runs import cache, liveness, metrics, wandb_logs
-from fl_platform.runs.directory import RunDirectory
+from fl_platform.runs.directory import RunDirectory, check_plain, checksum_of_bytes
 from fl_platform.runs.formats import FormatError
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
 from fl_platform.runs.rows import RowReader
 from fl_platform.runs.status import Ending, RunStatus
 
 _QUIET_SECONDS = 60.0  # without a new round for so long, or ten times the last round, a run may have died
+FOREIGN = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What values that no run writes raise where those of a run are expected."""
 _FastSafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where PyYAML was built with it
 
 
@@ -64,21 +67,27 @@ class RunReader:
         self._started = 0.0
         self._result: dict[str, Any] = {}
         self._result_problem = ""
+        self._noted: dict[str, Any] = {}  # checksums of files as they were written
+        self._found: dict[str, str] = {}  # as they were read
         self._stamps: dict[str, int] = {}
         self._rows = RowReader(lists=lists)
         self._record: RunRecord | None = None
 
-    def read(
-        self, wandb_log: Path | None = None, sweep: str = "", known: RunStatus | None = None
-    ) -> RunRecord | None:
+    def read(self, wandb_log: Path | None = None, sweep: str = "", known: RunStatus | None = None) -> RunRecord | None:
         """The run as it is now, or None when nothing changed since the last call.
 
         ``sweep`` and ``known`` are what a ledger has: which sweep the run is of, and how it stands in case its own
-        files cannot tell; ``wandb_log`` is read last.
+        files cannot tell; ``wandb_log`` is read last. Files with what no run writes give a crashed run with a warning.
         """
+        try:
+            return self._read(wandb_log, sweep, known)
+        except FOREIGN as error:
+            return self._unreadable(f"{self.path} cannot be read: {type(error).__name__}: {str(error)[:200]}")
+
+    def _read(self, wandb_log: Path | None, sweep: str, known: RunStatus | None) -> RunRecord | None:
         is_changed = self._read_description() | self._read_config() | self._read_result()
         if self._format_problem:
-            return self._unreadable() if is_changed else None
+            return self._unreadable(self._format_problem) if is_changed else None
         has_ended = self._result_status() is not None
         if self._record is None or is_changed or not has_ended:
             is_changed |= self._read_rows(has_ended)
@@ -86,7 +95,11 @@ class RunReader:
         description = {**self._description, **({"sweep": sweep} if sweep else {})}
         provenance = description.pop(PROVENANCE, None)
         before = self._record
-        if before is not None and not is_changed and (before.status, before.sweep) == (status, description.get("sweep", "")):
+        if (
+            before is not None
+            and not is_changed
+            and (before.status, before.sweep) == (status, description.get("sweep", ""))
+        ):
             return None
         self._record = RunRecord(
             source=str(self.path),
@@ -101,11 +114,11 @@ class RunReader:
         )
         return self._record
 
-    def _unreadable(self) -> RunRecord:
-        """The record of a directory that a newer version wrote."""
+    def _unreadable(self, problem: str) -> RunRecord:
+        """The record of a directory that a newer version, or something else, wrote."""
         code = RunStatus.CRASHED.exit_code
         self._record = RunRecord(
-            str(self.path), self.path.name, status=RunStatus.CRASHED, exit_code=code, warnings=(self._format_problem,)
+            str(self.path), self.path.name, status=RunStatus.CRASHED, exit_code=code, warnings=(problem,)
         )
         return self._record
 
@@ -123,6 +136,9 @@ class RunReader:
             yield self._result_problem
         if self._rows.damaged:
             yield f"{self.path}: {self._rows.damaged} rows are damaged"
+        for name, found in self._found.items():
+            if self._noted.get(name, found) != found:
+                yield f"{self.path}: {name} is not as the run wrote it: it is damaged or was edited"
 
     def _own_tags(self) -> tuple[str, ...]:
         """The tags in the configuration, for directories without `run.json`."""
@@ -138,7 +154,8 @@ class RunReader:
             text = read_regular(path)
             check_size(text)
             loaded = yaml.load(text, Loader=_FastSafeLoader)
-            flatten(loaded if isinstance(loaded, dict) else {})  # what is nested too deep for readers fails here
+            self._found[path.name] = checksum_of_bytes(text.encode())
+            flatten(check_plain(loaded) if isinstance(loaded, dict) else {})  # what is nested too deep fails here
             self._started = path.stat().st_mtime
         except (OSError, ValueError, yaml.YAMLError, RecursionError):
             return False
@@ -149,6 +166,7 @@ class RunReader:
         if not self._changed(self._files.description_file):
             return False
         self._description, self._format_problem = self._files.description(), ""
+        self._noted = self._files.checksums()
         try:
             self._files.check_format()
         except FormatError as error:
@@ -173,6 +191,10 @@ class RunReader:
         has_new = self._rows.read(path)
         if has_new and path is not None:
             self.updated = max(self.updated, _stamp(path)[0] / 1e9)
+            self._found.pop(path.name, None)
+            if has_result and path.name in self._noted:
+                with contextlib.suppress(OSError), open_regular(path) as file:
+                    self._found[path.name] = checksum_of_bytes(file.read())
         return has_new
 
     def _result_status(self) -> RunStatus | None:

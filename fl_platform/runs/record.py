@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from fl_platform.config.migrate import upgraded
 from fl_platform.config.schema import flatten, known_keys
+from fl_platform.config.targets import KEY, parse_target
+from fl_platform.errors import UserError
 from fl_platform.runs import metrics
 from fl_platform.runs.status import Ending, RunStatus
 
@@ -78,6 +80,8 @@ def from_values(values: dict[str, Any], history: pa.Table) -> RunRecord:
     return RunRecord(**{**values, **texts, "status": status, "config": config}, history=history)
 
 
+LARGEST_ROUND = 2.0**53
+"""Rounds that a damaged or foreign file may name: larger ones are no exact numbers."""
 _LARGEST = 2**63  # of whole numbers: columns of a frame hold no larger ones
 _WHOLE_OR_REAL = (int, float, int | None, float | None)
 
@@ -96,13 +100,25 @@ def readable(record: RunRecord) -> RunRecord:
         for name, value in flatten(record.config)
         if name in numeric and value is not None and not _is_finite_number(value)
     ]
+    wrong = [f"{text[:100]} is not a number" for text in wrong] or _wrong_targets(record.config.get("evaluation"))
     if not wrong:
         return record
-    text = f"{record.source or record.run_id}: {wrong[0][:100]} is not a number; the run cannot be read"
+    text = f"{record.source or record.run_id}: {wrong[0]}; the run cannot be read"
     status = RunStatus.CRASHED
     return dataclasses.replace(
         record, config={}, status=status, exit_code=status.exit_code, warnings=(*record.warnings, text)
     )
+
+
+def _wrong_targets(evaluation: Any) -> list[str]:
+    """What is wrong with the targets of a configuration, which tables look up."""
+    targets = evaluation.get("targets") if isinstance(evaluation, dict) else None
+    try:
+        for target in targets if isinstance(targets, list) else [] if targets is None else [targets]:
+            parse_target(target)
+    except UserError as error:
+        return [str(error)[:200]]
+    return [] if isinstance(targets, list | None) else [f"{KEY}={str(targets)[:100]} is not a list"]
 
 
 @functools.cache
@@ -152,7 +168,10 @@ def one_row_per_round(history: pa.Table) -> pa.Table:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return pa.table({metrics.ROUND: pa.array([], pa.int64())})
     names = [name for name in history.column_names if not name.startswith("_")]  # W&B's own: _step, _runtime
-    history = history.select(names).filter(pc.is_finite(history[metrics.ROUND]))
+    history = history.select(names)
+    history = history.filter(
+        pc.less_equal(pc.abs(pc.cast(history[metrics.ROUND], pa.float64(), safe=False)), LARGEST_ROUND)
+    )
     rounds = history[metrics.ROUND].to_numpy().astype(np.int64)
     history = history.set_column(history.column_names.index(metrics.ROUND), metrics.ROUND, pa.array(rounds))
     if len(rounds) > 1 and (np.diff(rounds) <= 0).any():

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fl_platform.config.regular_files import open_regular
 from fl_platform.runs import metrics
-from fl_platform.runs.record import to_column
+from fl_platform.runs.record import LARGEST_ROUND, to_column
 
 _NAN = float("nan")
 
@@ -69,7 +69,7 @@ class RowReader:
             rows = orjson.loads(b"[" + b",".join(lines) + b"]")
         except ValueError:
             rows = [_one_row(line) for line in lines]
-        good = [row for row in rows if isinstance(row, dict) and _is_number(row.get(metrics.ROUND))]
+        good = [row for row in rows if isinstance(row, dict) and _is_round(row.get(metrics.ROUND))]
         self.damaged += len(lines) - len(good)
         return good
 
@@ -105,9 +105,11 @@ class RowReader:
 def _one_row(line: bytes) -> Any:
     """A line that orjson may have refused for a NaN, which other writers of JSON allow."""
     try:
-        return json.loads(line, parse_int=float)  # an integer may be too large for a column
+        row = json.loads(line, parse_int=float)  # an integer may be too large for a column
+        json.dumps(row, ensure_ascii=False).encode()  # half a character, which no column can be named
     except (ValueError, RecursionError):
         return None
+    return row
 
 
 def _numbers(values: list[Any]) -> "array[float]":
@@ -115,6 +117,10 @@ def _numbers(values: list[Any]) -> "array[float]":
         return array("d", values)
     except (TypeError, OverflowError):
         return array("d", [float(value) if _is_number(value) else _NAN for value in values])
+
+
+def _is_round(value: Any) -> bool:
+    return _is_number(value) and abs(value) <= LARGEST_ROUND
 
 
 def _is_number(value: Any) -> bool:

@@ -1,5 +1,6 @@
 """Finds runs below a path, and reads them from wherever they are: one record per run."""
 
+import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -63,9 +64,10 @@ def _worth(path: Path) -> tuple[bool, int]:
 def discover(root: Path) -> Found:
     """Run directories, W&B logs and sweep directories; nothing below runs and sweeps is looked into.
 
-    Symbolic links such as W&B's `latest-run` and hidden directories are not followed.
+    A symbolic link to a run or a sweep elsewhere, or to a directory with such, is followed, one within ``root`` such as
+    W&B's `latest-run` is not; neither are hidden directories.
     """
-    found = Found()
+    found, home = Found(), root.resolve()
     for place, folders, files in os.walk(root):
         if ATTEMPTS in folders:
             found.runs.append(Path(place))
@@ -80,7 +82,26 @@ def discover(root: Path) -> Found:
             folders[:] = sorted(
                 name for name in folders if name not in skipped and (not name.startswith(".") or name == ".wandb")
             )
+            for name in folders:
+                if os.path.islink(linked := os.path.join(place, name)):
+                    _add_linked(found, Path(linked), home)
     return found
+
+
+def _add_linked(found: Found, link: Path, home: Path, *, looks_inside: bool = True) -> None:
+    """Add the run or sweep that a link leads to, else those one level below; nothing that ``home`` has or lies in."""
+    with contextlib.suppress(OSError):  # it may not be read
+        target = link.resolve()
+        if target.is_relative_to(home) or home.is_relative_to(target):
+            return
+        if (target / ATTEMPTS).is_dir():
+            found.runs.append(target)
+        elif (target / LEDGER).is_file():
+            found.sweeps.append(target)
+        elif looks_inside:
+            for inside in sorted(target.iterdir()):
+                if not inside.name.startswith("."):
+                    _add_linked(found, inside, home, looks_inside=False)
 
 
 def read(sources: "Iterable[str | os.PathLike[str]]", cache_dir: Path | None = None) -> list[RunRecord]:

@@ -20,6 +20,8 @@ FULL_GRID = 400
 """Grids of up to so many points are resolved point by point, larger ones until every value has occurred."""
 LARGEST_GRID = 100_000
 """Points of a grid; larger ones are refused."""
+LARGEST_BOUND = 2**53
+"""Of whole numbers that are drawn: W&B's engine draws them as floating-point numbers."""
 DRAWS = 20  # points looked at of a search that has no list of points
 
 _TOP_LEVEL = (
@@ -101,8 +103,6 @@ def schema_problems(sweep: Sweep) -> Iterator[str]:
     if sweep.method not in METHODS:
         hint = did_you_mean(sweep.method, METHODS)
         yield f"method={sweep.method} is not allowed; allowed: {' | '.join(METHODS)}{hint}"
-    if sweep.run_cap is not None and (not isinstance(sweep.run_cap, int) or sweep.run_cap < 1):
-        yield f"run_cap={sweep.run_cap} is not allowed; it must be a whole number >= 1"
     if not sweep.parameters:
         yield "parameters={} is empty; a sweep ranges over at least one key"
     parameters = sweep.parameters.items()
@@ -149,6 +149,10 @@ def parameter_problems(key: str, spec: Any, method: str) -> Iterator[str]:
     if not isinstance(spec, dict):
         yield f"parameters.{key}={spec} is not understood; expected {forms}"
         return
+    for name, bound in spec.items():
+        if isinstance(bound, int) and abs(bound) > LARGEST_BOUND and name in ("min", "max", "q"):
+            yield f"parameters.{key}.{name}={str(bound)[:40]} is not allowed; whole numbers go up to {LARGEST_BOUND}"
+            return
     try:
         parameter = engine.HyperParameter(key, spec)
     except (engine.jsonschema.ValidationError, ValueError, TypeError):

@@ -195,6 +195,11 @@ def _checked(path: Path, config: dict[Any, Any], overrides: list[str] | None) ->
     ):
         if not isinstance(config.get(key), kind):
             raise UserError(f"{path}: {key}={config.get(key)} is not allowed; it must be {wanted}")
+    cap, metric = config.get("run_cap"), config.get("metric")
+    if cap is not None and (type(cap) is not int or cap < 1):
+        raise UserError(f"{path}: run_cap={cap} is not allowed; it must be a whole number >= 1")
+    if metric is not None and not (isinstance(metric, dict) and isinstance(metric.get("name"), str | None)):
+        raise UserError(f"{path}: metric={metric} is not allowed; it must have name: and goal:")
     for key in all_keys(config):
         if not isinstance(key, str):
             raise UserError(f"{path}: the key {key} is not text; put it in quotes if it is meant to be")

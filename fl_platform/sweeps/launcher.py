@@ -12,6 +12,7 @@ from typing import Any
 
 from fl_platform.errors import cannot_write
 from fl_platform.runs.rows import RowReader
+from fl_platform.runs.signals import ending_signals, leave_terminal
 from fl_platform.runs.writing import writing
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.display import Display
@@ -84,7 +85,7 @@ class Launcher:
 
     def run(self) -> Status:
         """Work until no trial is left or a signal or ``sweep stop`` ends it; returns the status of the sweep."""
-        handled = (signal.SIGINT, signal.SIGTERM) if is_main_thread() else ()  # only there can they be handled
+        handled = ending_signals() if is_main_thread() else ()  # only there can they be handled
         earlier = {number: signal.signal(number, self._on_signal) for number in handled}
         try:
             with writing(f"output.dir={self.sweep.output}", RESUME_HINT):
@@ -244,6 +245,10 @@ class Launcher:
             self.pool.stop(number)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
+            if self._signals:  # the shell and the system may both send it
+                return
         self._signals += 1
         self._next_look = 0.0
 

@@ -57,8 +57,22 @@ def engine_config(sweep: Sweep) -> dict[str, Any]:
 
 
 def grid_size(sweep: Sweep) -> int:
-    """The number of points of a grid, repeated values counted, without listing them."""
+    """The number of points of a grid, repeated values counted, without listing them.
+
+    Raises UserError for a parameter without values or whole bounds, as a damaged file may have.
+    """
+    for key, spec in sweep.parameters.items():
+        if not _has_values(spec):
+            raise UserError(f"{sweep.source}: parameters.{key}={spec} has no values that a grid could list")
     return math.prod(count_values(spec) for spec in sweep.parameters.values())
+
+
+def _has_values(spec: Any) -> bool:
+    if not isinstance(spec, dict):
+        return False
+    bounds = [spec.get("min"), spec.get("max"), spec.get("q", 1)]
+    is_range = all(isinstance(bound, int | float) and abs(bound) < math.inf for bound in bounds) and bounds[2] != 0
+    return "value" in spec or isinstance(spec.get("values"), list) or is_range
 
 
 def count_values(spec: dict[str, Any]) -> int:

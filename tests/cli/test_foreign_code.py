@@ -45,12 +45,15 @@ def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forged(source: Path, folder: Path, **changes: Any) -> Path:
-    """A checkpoint with other values in its configuration, under a name that matches its content."""
+    """A checkpoint with other values in its configuration, None for keys left out; its name matches its content."""
     loaded = torch.load(source, weights_only=True)
     config = json.loads(loaded["federated"]["config"])
     for key, value in changes.items():
         group, _, name = key.rpartition("__")
-        (config[group] if group else config)[name] = value
+        place = config[group] if group else config
+        place[name] = value
+        if value is None:
+            del place[name]
     loaded["federated"]["config"] = json.dumps(config)
     path = folder / "r" / "attempts" / "0001" / "checkpoints" / "x.ckpt"
     path.parent.mkdir(parents=True)
@@ -77,6 +80,19 @@ def test_a_checkpoint_cannot_have_a_plugin_imported_unless_it_is_given_again(che
     assert not marker.exists()
     assert main(["run", "--resume", str(path), "plugins=[intruder]", *QUIET[1:2]]) == 0
     assert marker.exists()
+
+
+@pytest.mark.parametrize("source", ["point", "chosen"])
+def test_what_a_checkpoint_refers_to_names_no_code_either(source, checkpoint: Path, marker: Path, capsys) -> None:
+    """The keys of `point` and of a file of chosen values fill in what the configuration leaves open."""
+    Path("values.yaml").write_text("chosen: {none: {fedavg: {keys: {plugins: [intruder]}}}}\n")
+    values = {"point": "plugins=[intruder]", "chosen": "values.yaml"}
+    path = forged(checkpoint, marker.parent, plugins=None, **{source: values[source]})
+    assert main(["run", "--resume", str(path)]) == 2
+    assert "give it again: plugins=['intruder']" in capsys.readouterr().err
+    with pytest.raises(UserError, match="the checkpoint names code to import"):
+        fl.load_model(path.parents[3])
+    assert not marker.exists()
 
 
 def test_a_checkpoint_cannot_have_a_callback_made(checkpoint: Path, marker: Path, capsys) -> None:

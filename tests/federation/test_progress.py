@@ -18,6 +18,7 @@ from fl_platform.federation.build import make_algorithm
 from fl_platform.federation.checkpoints import AtomicCheckpointIO
 from fl_platform.federation.progress import GracefulStop, RoundProgress, RowFile
 from fl_platform.runs.checkpoint_files import sorted_checkpoints
+from fl_platform.runs.signals import ending_signals
 from tests.federations import make_config, make_module, train
 
 
@@ -86,16 +87,17 @@ class Signals(L.Callback):
                 os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_ends_the_run_after_its_round_and_resuming_gives_equal_bits(number, tmp_path, capsys):
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP, signal.SIGHUP]])
+def test_the_first_signal_ends_the_run_after_its_round_and_resuming_gives_equal_bits(numbers, tmp_path, capsys):
+    """Of a terminal that is closed, the shell and the system may both send SIGHUP."""
     config = make_config("num_rounds=5", "algorithm.name=mifam")
-    before = [signal.getsignal(handled) for handled in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(handled) for handled in ending_signals()]
     stop = GracefulStop()
-    done = train(config, callbacks=(stop, Signals(2, [number])), checkpoints=tmp_path, every=0)
+    done = train(config, callbacks=(stop, Signals(2, numbers)), checkpoints=tmp_path, every=0)
     assert stop.requested
     assert len(done.module.history) == 2
     assert "finishing this round and saving; once more stops at once" in capsys.readouterr().err
-    assert before == [signal.getsignal(handled) for handled in (signal.SIGINT, signal.SIGTERM)]
+    assert before == [signal.getsignal(handled) for handled in ending_signals()]
     [(round, newest)] = sorted_checkpoints(tmp_path)
     assert round == 2
     assert torch.equal(train(config, resume=newest).params, train(config).params)

@@ -20,7 +20,7 @@ PLUGIN = '''
 from dataclasses import dataclass
 import numpy as np
 import torch
-from fl_platform import Algorithm
+from fl_platform import Algorithm, UserError
 
 class Odd(BaseException):
     pass
@@ -88,6 +88,8 @@ FAULTS = {
     "no Exception": ({"server": "raise Odd('end')"}, "server_direction", "Odd: end"),
     "no text": ({"server": "raise Mute"}, "server_direction", "Mute: (its text cannot be made)"),
     "StopIteration": ({"server": "next(iter([]))"}, "server_direction", "StoppedStep: StopIteration"),
+    "recursion": ({"server": "self.server_direction(updates)"}, "server_direction", "RecursionError: maximum"),
+    "UserError": ({"server": "raise UserError('no')"}, "server_direction", "UserError: no; what was"),
     "a missing file": ({"server": "open('/no/such')"}, "server_direction", "FileNotFoundError: [Errno 2]"),
     "a forbidden file": ({"server": "raise PermissionError(13, 'no')"}, "server_direction", "PermissionError: "),
     "a pipe": ({"server": "raise BrokenPipeError(32, 'gone')"}, "server_direction", "BrokenPipeError: "),
@@ -137,6 +139,25 @@ def test_a_failing_hook_is_named_and_the_checkpoint_stays(fault: str, plugin: Pa
     explained = capsys.readouterr().out
     assert f"run {run.parent.name} user code failed; 1 of 3 rounds on disk" in explained
     assert reason in explained.splitlines()[-1], "the traceback that the attempt keeps"
+
+
+def test_a_full_disk_that_a_hook_meets_is_one_with_its_place(plugin: Path, tmp_path: Path, capsys) -> None:
+    write(plugin, server="raise OSError(28, 'No space left on device', '/scratch/notes')")
+    assert main(["run", *KEYS, "algorithm.name=failing", f"output.dir={tmp_path}"]) == 4
+    error = capsys.readouterr().err
+    assert f"round 2: your code in server_direction ({plugin}, line " in error
+    assert "could not write /scratch/notes: No space left on device" in error
+    [run] = tmp_path.glob("*/config.yaml")
+    assert read_directory(run.parent).ending is Ending.DISK_FULL
+
+
+def test_a_plugin_that_changes_the_working_directory_moves_no_file(plugin: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    write(plugin, begin="import os; os.chdir(os.path.dirname(__file__) + '/elsewhere')")
+    assert main(["run", *KEYS, "algorithm.name=failing", "output.dir=runs"]) == 0
+    assert len([*(tmp_path / "runs").glob("*/result.json")]) == 1
+    assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
 def test_a_round_that_a_callback_leaves_out_is_no_finished_run(plugin: Path, tmp_path: Path, capsys) -> None:

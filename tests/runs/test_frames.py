@@ -15,6 +15,7 @@ from fl_platform.runs.record import RunRecord, merge
 from fl_platform.errors import UserError
 from fl_platform.runs import archive, metrics, wandb_logs
 from fl_platform.runs import frames as runs
+from fl_platform.runs.sources import discover
 from tests.synthetic_logs import make_log, write_wandb_file
 
 
@@ -159,6 +160,20 @@ def test_archive_round_trip_and_equal_bytes(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(before.rounds, after.rounds, check_like=True, rtol=1e-6)
     archive.write(merge(archive.read(tmp_path / "a.parquet")), tmp_path / "c.parquet")
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "c.parquet").read_bytes()
+
+
+def test_links_to_runs_elsewhere_are_followed(tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "runs", tmp_path / "disk"
+    for place in (here / "own", elsewhere / "one", elsewhere / "many" / "two", elsewhere / "many" / "deep" / "three"):
+        (place / "attempts").mkdir(parents=True)
+    (elsewhere / "sweep").mkdir()
+    (elsewhere / "sweep" / "ledger.sqlite").touch()
+    targets = {"a": elsewhere / "one", "b": elsewhere / "many", "c": elsewhere / "sweep", "again": here / "own"}
+    for name, target in {**targets, "up": tmp_path, "root": Path("/"), "itself": here, "gone": tmp_path / "no"}.items():
+        (here / name).symlink_to(target)
+    found = discover(here)
+    assert {path.name for path in found.runs} == {"own", "one", "two"}
+    assert found.sweeps == [elsewhere / "sweep"]
 
 
 def test_sources_that_are_none(tmp_path: Path) -> None:

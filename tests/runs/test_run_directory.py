@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_platform.runs.reader import read_directory
 from fl_platform.runs.record import RunRecord
 from fl_platform.runs.status import RunStatus
 from fl_platform.runs.liveness import at_work, recorded_end
@@ -90,6 +91,9 @@ def test_a_damaged_description_is_left_out(files, content):
 
 def test_an_attempt_ends_with_a_result_or_a_note(files):
     attempt = files.start_attempt()
+    with pytest.raises(UserError, match="refused"), at_work(attempt):
+        raise UserError("refused in its first round")
+    assert recorded_end(attempt) is RunStatus.CRASHED
     with at_work(attempt):
         files.end_attempt(attempt, {"status": "interrupted"})
     assert (files.result(), recorded_end(attempt)) == (None, RunStatus.INTERRUPTED)
@@ -161,6 +165,19 @@ def test_a_result_with_a_flipped_bit_is_named_and_counts_as_none(files, capsys):
         message = capsys.readouterr().err
         is_kept = found is not None and found.items() >= DONE.items()  # a bit of white space, or of the checksum's name
         assert is_kept or (found is None and f"{files.result_file} is damaged" in message)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "attempts/0001/rounds.jsonl"])
+def test_a_digit_that_is_not_as_the_run_wrote_it_is_told(files, name):
+    attempt = files.start_attempt()
+    files.write_description(RunRecord("", "abc", config={"seed": 3}))
+    (attempt / "rounds.jsonl").write_text('{"round": 1, "test/accuracy": 0.63}\n')
+    files.complete(attempt, DONE)
+    assert read_directory(files.path).warnings == ()
+    path = files.path / name
+    path.write_text(path.read_text().replace("3", "7"))
+    [warning] = read_directory(files.path).warnings
+    assert warning == f"{files.path}: {path.name} is not as the run wrote it: it is damaged or was edited"
 
 
 def test_a_result_without_checksum_is_read_unless_its_values_have_other_types(files):

@@ -30,6 +30,13 @@ def problems(directory: Path, parameters: dict[str, Any], **content: Any) -> lis
             r"method=gird is not allowed; allowed: grid \| random \| bayes; did you mean 'grid'\?",
         ),
         (SEED, {"run_cap": 0}, "run_cap=0 is not allowed; it must be a whole number >= 1"),
+        (SEED, {"run_cap": "many"}, "run_cap=many is not allowed; it must be a whole number >= 1"),
+        (SEED, {"metric": "accuracy"}, "metric=accuracy is not allowed; it must have name: and goal:"),
+        (
+            {"seed": {"min": 0, "max": 10**30}},
+            {"method": "random", "run_cap": 3},
+            r"parameters\.seed\.max=10+ is not allowed; whole numbers go up to 9007199254740992",
+        ),
         ({}, {}, "parameters={} is empty"),
         ({"preset": {"value": {"": 1, False: 2}}}, {}, "the key False is not text; put it in quotes"),
         (

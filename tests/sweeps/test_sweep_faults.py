@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from fl_platform.cli import main
+from fl_platform.dashboard.sweeps import read_sweep
 from fl_platform.sweeps.display import Display
+from fl_platform.sweeps.ledger import Ledger
 from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.trials import last_line, make_trial, sweep_tag
 from tests.sweeps.small_sweeps import QUICK, launch_here, quick_sweep, write_sweep
@@ -66,6 +68,19 @@ def test_a_grid_that_is_too_large_is_refused_with_its_size(command, parameters, 
     assert f"the grid has {size} points" in error or "never launched" in error
     assert time.process_time() - began < 5
     assert not [*tmp_path.glob("sweeps/*")]
+
+
+@pytest.mark.parametrize(
+    "text", ["{seed: {valueq: [0]}}", "{seed: 3}", "{seed: {values: 3}}", "{seed: {min: 0, max: x}}"]
+)
+def test_a_damaged_yaml_of_a_launched_sweep_is_named(text: str, tmp_path: Path, capsys) -> None:
+    (tmp_path / "sweep.yaml").write_text(f"method: grid\nparameters: {text}\n")
+    (tmp_path / "overrides.json").write_text("[]")
+    with Ledger(tmp_path) as ledger:
+        ledger.propose([{"seed": 0}])
+    assert main(["sweep", "status", str(tmp_path)]) == 2
+    assert "sweep.yaml: parameters.seed=" in capsys.readouterr().err
+    assert read_sweep(tmp_path).values["total"] == 1  # the dashboard needs only the ledger
 
 
 def test_a_long_name_of_a_sweep_becomes_a_tag_that_wandb_takes(tmp_path: Path) -> None:
