@@ -241,7 +241,7 @@ def _tables(runs: Sequence[ShownRun], value: str, unit: str, target: float | Non
     ):
         try:
             table = make(frames, select="best")
-            files = {"tex": render.latex(table), "csv": render.csv(table)}
+            files = {"tex": render.render(table, "latex"), "csv": render.render(table, "csv")}
             made[name] = table_values(table) | {"files": files}
         except UserError as error:
             made[name] = {"error": visible(error)}
