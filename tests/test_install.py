@@ -89,7 +89,7 @@ def test_a_packaged_sweep_runs_and_is_reported_anywhere(command: Command, tmp_pa
     printed = command("sweep", "run", "demo_digits", "--in-process", *small, then=report).stdout
     assert "1/1 done" in printed
     assert (tmp_path / "runs" / "demo" / "sweeps").is_dir()
-    assert "fedavg" in printed.partition("1/1 done")[2]
+    assert "FedAvg" in printed.partition("1/1 done")[2]
 
 
 def test_a_packaged_sweep_finds_its_chosen_values_anywhere(command: Command) -> None:

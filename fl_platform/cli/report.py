@@ -148,8 +148,12 @@ def _build(options: argparse.Namespace) -> int:
     records = read(options.source or _present_sources(report))
     if options.archive:
         records = [one for one in records if one.status is not RunStatus.RUNNING]  # an archive does not change
-        archive.write(records, report.directory / ARCHIVE)
     runs = select(to_frames(records), parse_conditions(options.where))
+    if options.archive:
+        kept = set(select(runs, report.where).runs["run_id"])  # sources may hold other runs, too
+        archive.write([one for one in records if one.run_id in kept], report.directory / ARCHIVE)
+        records = archive.read(report.directory / ARCHIVE)  # whose metrics are rounded: what is built later is the same
+        runs = to_frames(records)
     for warning in runs.warnings:
         print(f"warning: {visible(warning)}", file=sys.stderr)
     out = options.out or OWN_REPORTS / options.name

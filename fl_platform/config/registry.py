@@ -8,6 +8,7 @@ what the name stands for. Plugins register in the same way by being imported.
 import importlib
 import pkgutil
 import sys
+import threading
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -95,9 +96,18 @@ class Registry(Generic[Entry]):
         return _catalogue().get(self.key, {})
 
 
-@cache
+_MAKING = threading.RLock()
+
+
 def _catalogue() -> catalogue.Catalogue:
-    """The catalogue of these sources; where there is none yet, everything is imported and it is written."""
+    """The catalogue of these sources, made once: a second thread would see packages that are imported in part."""
+    with _MAKING:
+        return _made_catalogue()
+
+
+@cache
+def _made_catalogue() -> catalogue.Catalogue:
+    """The catalogue that is kept; where there is none yet, everything is imported and it is written."""
     kept = catalogue.read()
     if kept is None:
         for registry in REGISTRIES:

@@ -7,6 +7,7 @@ import pytest
 from fl_platform.cli import main
 from fl_platform.reporting import files as report_files
 from fl_platform.reporting import report
+from fl_platform.runs.frames import load
 from tests.synthetic_logs import make_log, write_wandb_file
 
 SPEC = """
@@ -80,6 +81,14 @@ def test_build_from_logs_then_from_the_archive_gives_the_same_bytes(
     second = files(place / "again")
     assert all(first[name] == second[name] for name in second)
     assert capsys.readouterr().err == ""
+
+
+def test_an_archive_holds_the_runs_that_the_report_is_about(place: Path) -> None:
+    directory = spec(place, "title: MOON\nwhere: {algorithm.name: moon}\ntables: [{kind: statistic, name: table1}]\n")
+    assert main(["report", "all", "--source", "runs", "--archive"]) == 0
+    kept = load(directory / "runs.parquet")
+    assert set(kept.runs["config.algorithm.name"]) == {"moon"}
+    assert len(kept.runs) < len(load("runs").runs)
 
 
 def test_free_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
