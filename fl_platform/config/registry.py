@@ -109,7 +109,7 @@ def _catalogue() -> catalogue.Catalogue:
 def _made_catalogue() -> catalogue.Catalogue:
     """The catalogue that is kept; where there is none yet, everything is imported and it is written."""
     kept = catalogue.read()
-    if kept is None:
+    if kept is None or not all(kept.get(registry.key) for registry in REGISTRIES):
         for registry in REGISTRIES:
             registry.load()
         try:

@@ -93,6 +93,15 @@ def test_a_resolved_run_is_the_same_with_and_without_the_catalogue(monkeypatch: 
     assert resolve(config) == with_classes
 
 
+def test_a_catalogue_without_data_sets_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "path", lambda: tmp_path / "kept.json")
+    kept = {registry.key: registry.built_in() for registry in REGISTRIES}
+    (tmp_path / "kept.json").write_text(json.dumps({**kept, "data.name": {}}), encoding="utf-8")
+    catalogue.read.cache_clear()
+    assert _made_catalogue.__wrapped__() == kept
+    assert json.loads((tmp_path / "kept.json").read_text()) == through_json(kept)
+
+
 def test_the_file_is_another_one_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "package"
     (package / "config").mkdir(parents=True)
