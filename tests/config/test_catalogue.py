@@ -13,7 +13,7 @@ from fl_platform.config import catalogue
 from fl_platform.config.compose import compose
 from fl_platform.config.descriptions import Description, NotPlain, to_json
 from fl_platform.config.options import default_of, option, walk
-from fl_platform.config.registry import ALGORITHMS, REGISTRIES
+from fl_platform.config.registry import ALGORITHMS, REGISTRIES, _made_catalogue
 from fl_platform.config.resolve import resolve
 from fl_platform.config.rules import Rules
 
