@@ -28,6 +28,13 @@ def refusal(*args: str, files: list[Path] | None = None) -> str:
     return message
 
 
+def test_text_stays_as_it_was_typed():
+    """YAML reads the word on as true, 007 as 7 and 1e3 as 1000.0."""
+    config = compose(["output.dir=on", "tracking.project=007", "data.root=1e3", "tracking.group=null"])
+    assert (config.output.dir, config.tracking.project, config.data.root) == ("on", "007", "1e3")
+    assert config.tracking.group is None
+
+
 def test_no_words_give_the_defaults():
     config = compose([])
     for key, field in known_keys().items():
@@ -374,7 +381,7 @@ def test_every_known_key_passes_and_others_are_refused(key):
         ("dataset", "data.name"),
         ("alpha", "data.dirichlet_omega"),
         ("Learning-Rate", "local_lr"),
-        ("epochs", "num_rounds (federated rounds) or local_epochs (passes of a worker over its data a round)"),
+        ("epochs", "num_rounds (federated rounds) or local_epochs (passes of a worker over its data per round)"),
     ],
 )
 def test_a_word_of_another_tool_is_answered_with_the_key_it_means(word, meant):
