@@ -142,7 +142,10 @@ def test_a_group_may_be_given_as_a_mapping():
             "evaluation.targets=[macro_f1>=2]",
             "evaluation.targets=[macro_f1>=2] is not allowed; it must be > 0 and <= 1",
         ),
-        ("tracking.mode=off", "tracking.mode=False is not allowed; allowed: offline | online | disabled"),
+        (
+            "tracking.mode=off",
+            "tracking.mode=off is not allowed; allowed: offline | online | disabled; did you mean 'offline'?",
+        ),
         ("preset=papr", "preset=papr is not known; allowed: paper, released; did you mean 'paper'?"),
         ("point=seed", "'seed' is not of the form key=value"),
         ("point=tracking.group='a", "point=tracking.group='a cannot be read: No closing quotation"),
