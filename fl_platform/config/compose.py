@@ -75,9 +75,12 @@ def parse_argument(argument: str) -> tuple[str, Any]:
     check_key(name)
     try:
         check_size(text)
-        return name, copy.deepcopy(_value(text))
+        value = copy.deepcopy(_value(text))
     except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError):
         raise UserError(f"{name}={text} cannot be read: the value is not valid YAML") from None
+    option = known_keys().get(name)
+    is_text = option is not None and option.type in (str, str | None)
+    return name, text if is_text and isinstance(value, bool | int | float) else value  # YAML calls the word on true
 
 
 @lru_cache(maxsize=1024)

@@ -217,10 +217,6 @@ class FederatedModule(L.LightningModule):
         """1-based, as the paper counts."""
         return self.current_epoch + 1
 
-    def on_train_start(self) -> None:
-        if self.scoreboard.diverged_round is not None:  # of a checkpoint: the run has ended
-            self.trainer.should_stop = True
-
     def on_train_epoch_start(self) -> None:
         self.row = {}
 

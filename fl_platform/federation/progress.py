@@ -104,6 +104,8 @@ class GracefulStop(L.Callback):
         self._previous: dict[int, Any] = {}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if pl_module.scoreboard.diverged_round is not None:  # type: ignore[union-attr]
+            trainer.should_stop = True  # by its checkpoint the run has ended
         if threading.current_thread() is not threading.main_thread():
             return  # only there can signals be handled
         for number in ending_signals():

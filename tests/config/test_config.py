@@ -28,6 +28,13 @@ def refusal(*args: str, files: list[Path] | None = None) -> str:
     return message
 
 
+def test_text_stays_as_it_was_typed():
+    """YAML reads the word on as true, 007 as 7 and 1e3 as 1000.0."""
+    config = compose(["output.dir=on", "tracking.project=007", "data.root=1e3", "tracking.group=null"])
+    assert (config.output.dir, config.tracking.project, config.data.root) == ("on", "007", "1e3")
+    assert config.tracking.group is None
+
+
 def test_no_words_give_the_defaults():
     config = compose([])
     for key, field in known_keys().items():
@@ -135,7 +142,10 @@ def test_a_group_may_be_given_as_a_mapping():
             "evaluation.targets=[macro_f1>=2]",
             "evaluation.targets=[macro_f1>=2] is not allowed; it must be > 0 and <= 1",
         ),
-        ("tracking.mode=off", "tracking.mode=False is not allowed; allowed: offline | online | disabled"),
+        (
+            "tracking.mode=off",
+            "tracking.mode=off is not allowed; allowed: offline | online | disabled; did you mean 'offline'?",
+        ),
         ("preset=papr", "preset=papr is not known; allowed: paper, released; did you mean 'paper'?"),
         ("point=seed", "'seed' is not of the form key=value"),
         ("point=tracking.group='a", "point=tracking.group='a cannot be read: No closing quotation"),
@@ -374,7 +384,7 @@ def test_every_known_key_passes_and_others_are_refused(key):
         ("dataset", "data.name"),
         ("alpha", "data.dirichlet_omega"),
         ("Learning-Rate", "local_lr"),
-        ("epochs", "num_rounds (federated rounds) or local_epochs (passes of a worker over its data a round)"),
+        ("epochs", "num_rounds (federated rounds) or local_epochs (passes of a worker over its data per round)"),
     ],
 )
 def test_a_word_of_another_tool_is_answered_with_the_key_it_means(word, meant):
