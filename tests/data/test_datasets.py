@@ -51,6 +51,7 @@ def define(name="squares", test=None, kind="Squares", **fields):
 @pytest.fixture
 def registry(monkeypatch):
     """What a test registers is gone after it."""
+    datasets.DATASETS.load()
     monkeypatch.setattr(datasets.DATASETS, "_entries", dict(datasets.DATASETS._entries))
 
 
