@@ -55,7 +55,8 @@ def main(args: list[str]) -> int:
 
 def list_datasets(root: str | None) -> int:
     """Print every data set and where it is, or how to get it."""
-    from fl_platform.data import datasets
+    from fl_platform.data import datasets, fetch
+    from fl_platform.data.locations import roots
 
     for name in datasets.names():
         dataset = datasets.get(name)
@@ -63,8 +64,11 @@ def list_datasets(root: str | None) -> int:
         if folder is not None:
             size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
             where = f"{folder} ({size / 1e6:.1f} MB)"
+        elif name in fetch.SOURCES:
+            where = f"missing; `{datasets.get_command(name)}`"
         else:
-            where = f"missing; `{datasets.get_command(name)}`" if dataset.folders else "built in"
+            places = " or ".join(str(roots(root)[0] / end) for end in dataset.folders)
+            where = f"missing; put its published files in {places}" if places else "built in"
         print(f"{name:14} {dataset.description}\n{'':14} {where}")
         if dataset.licence:
             print(f"{'':14} licence: {dataset.licence}")

@@ -30,8 +30,8 @@ FURTHER_GROUPS = tuple(Group)[4:]
 """The groups of methods outside the paper."""
 
 
-ABOVE = ("centralised",)
-"""References that tables show above all methods; the others stand below them. No reference is ever the best."""
+ABOVE, BELOW = ("centralised",), ("local_only",)
+"""References that tables show above and below all methods. No reference is ever the best."""
 
 
 Dashes = str | tuple[int, tuple[float, ...]]
@@ -74,7 +74,7 @@ class Method:
 
     @property
     def order(self) -> tuple[int, str]:
-        """Sorting key: the paper's order, then other methods by name."""
+        """Sorting key: the paper's order, then other methods by name; references at both ends."""
         return order(self.name)
 
 
@@ -115,8 +115,10 @@ GROUPINGS: dict[str, tuple[str, ...]] = {
 
 
 def order(name: str) -> tuple[int, str]:
-    """Sorting key of an ``algorithm.name``: the paper's order, then other methods by name."""
-    return (_PLACES[name], "") if name in _PLACES else (len(_PLACES), name)
+    """Sorting key of an ``algorithm.name``: the paper's order, then other methods by name; references at both ends."""
+    if name in ABOVE:
+        return -1, name
+    return (_PLACES[name], "") if name in _PLACES else (len(_PLACES) + (name in BELOW), name)
 
 
 _PLACES = {name: place for place, name in enumerate(METHODS)}

@@ -26,6 +26,7 @@ def test_list_says_what_is_where(capsys, tmp_path):
     out = capsys.readouterr().out
     assert f"{raw} (2.5 MB)" in out
     assert "missing; `python -m fl_platform data get cifar10`" in out
+    assert "missing; put its published files in" in out  # of EMNIST, which is not fetched
     assert "built in" in out
 
 

@@ -51,6 +51,7 @@ def define(name="squares", test=None, kind="Squares", **fields):
 @pytest.fixture
 def registry(monkeypatch):
     """What a test registers is gone after it."""
+    datasets.DATASETS.load()
     monkeypatch.setattr(datasets.DATASETS, "_entries", dict(datasets.DATASETS._entries))
 
 
@@ -202,9 +203,11 @@ def test_what_load_returns_is_checked(registry, loaded, shown):
         datasets.load("strange")
 
 
-def test_a_class_without_a_shape_is_refused_by_name(registry):
+def test_a_class_without_a_shape_or_load_is_refused_by_name(registry):
     with pytest.raises(UserError, match=r"data\.name=bare: class Bare sets no shape"):
         types.new_class("Bare", (Dataset,), {"name": "bare"}, lambda body: body.update(num_classes=2))
+    with pytest.raises(UserError, match=r"data\.name=bare: class Bare has no method load\(folder\)"):
+        types.new_class("Bare", (Dataset,), {"name": "bare"}, lambda body: body.update(num_classes=2, shape=(3,)))
 
 
 def test_places_are_searched_in_order(empty_places, monkeypatch):

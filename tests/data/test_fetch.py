@@ -36,6 +36,7 @@ def fails(staging):
 @pytest.fixture
 def sources(monkeypatch):
     """A data set of ten dots; what the function is given are its sources."""
+    datasets.DATASETS.load()  # what is imported later would be forgotten with the copy
     monkeypatch.setattr(datasets.DATASETS, "_entries", dict(datasets.DATASETS._entries))
 
     class Dots(Dataset, name="dots"):

@@ -326,6 +326,7 @@ class Stride(Partitioner, name="stride"):
 def test_a_plugin_adds_a_partition_with_parameters(tmp_path, monkeypatch):
     (tmp_path / "stride_plugin.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(str(tmp_path))
+    PARTITIONS.load()
     monkeypatch.setattr(PARTITIONS, "_entries", dict(PARTITIONS._entries))
     base = ["plugins=[stride_plugin]", "data.partition=stride", "num_workers=10"]
     plain, given = (resolve(compose([*base, *more])) for more in ([], ["data.partition_options.skipped=3"]))

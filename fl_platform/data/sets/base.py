@@ -65,6 +65,10 @@ class Dataset:
         for field in ("num_classes", "shape"):
             if not hasattr(cls, field):
                 raise UserError(f"{about}: class {cls.__qualname__} sets no {field}")
+        if cls.load is Dataset.load:
+            raise UserError(
+                f"{about}: class {cls.__qualname__} has no method load(folder), which returns (train, test)"
+            )
         if not (isinstance(cls.shape, tuple) and cls.shape and all(_is_count(size) for size in cls.shape)):
             raise UserError(f"{about}: shape={cls.shape} is not a tuple of positive integers, such as (13,)")
         if not _is_count(cls.num_classes):
