@@ -50,7 +50,8 @@ def main(args: list[str]) -> int:
         return list_datasets(options.root)
     if options.action == "get":
         return get_dataset(options.name, options.root)
-    return show_partition(resolve(compose(options.keys)).config, options.out, options.save)
+    keys = ["cohort_size=1", *options.keys]  # no cohort is drawn: any number of workers will do
+    return show_partition(resolve(compose(keys)).config, options.out, options.save)
 
 
 def list_datasets(root: str | None) -> int:

@@ -136,7 +136,7 @@ def terminal(table: Table) -> str:
     console = Console(file=stream, width=_TERMINAL_WIDTH, color_system=None, highlight=False)
     console.print(rich)
     for note in table.notes:
-        console.print(Text(visible(note)))
+        console.print(Text(re.sub(r"^Bold:", "*:", visible(note))))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 

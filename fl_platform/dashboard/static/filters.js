@@ -42,7 +42,7 @@ export class FilterBar {
   type() {
     this.text = this.search.value;
     clearTimeout(this.waiting);
-    this.waiting = setTimeout(() => this.onChange(true), 60);
+    this.waiting = setTimeout(() => this.onChange(true), 40);
   }
 
   reset() {
