@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 import lightning as L
@@ -67,7 +68,7 @@ def make_trainer(spec: RunSpec) -> L.Trainer:
         arguments["callbacks"] = [RoundProgress(spec.title)]
     try:
         return L.Trainer(**arguments)
-    except (TypeError, ValueError, RuntimeError, ImportError, MisconfigurationException) as error:
+    except (TypeError, ValueError, AttributeError, RuntimeError, ImportError, MisconfigurationException) as error:
         given = (
             " ".join(f"trainer.{name}={value}" for name, value in config.trainer.items()) or f"device={config.device}"
         )
@@ -172,6 +173,10 @@ def check_trainer_keys(given: dict[str, Any]) -> None:
             raise UserError(f"trainer.{name}={value} does not apply to federated rounds; leave it out")
         if known[name].annotation in (bool, bool | None) and not isinstance(value, bool):
             raise UserError(f"trainer.{name}={value} is not allowed; allowed: true | false")
+        if known[name].annotation in (int, int | None) and type(value) not in (int, NoneType):
+            raise UserError(f"trainer.{name}={value} is not allowed; it must be a whole number")
+        if name == "strategy" and re.search("spawn|fork|notebook", str(value)):
+            raise UserError(f"trainer.{name}={value} copies a process that has threads; use trainer.strategy=ddp")
 
 
 def quieten_lightning() -> None:

@@ -8,6 +8,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
 from fl_platform.algorithms.returned import HookError
 from fl_platform.config.plugins import users_packages
 from fl_platform.engines.device_memory import is_out_of_memory
@@ -44,6 +46,8 @@ def _is_part_of(path: Path, package: str) -> bool:
 
 def translated(error: BaseException, round: int, model: type) -> BaseException:
     """What ended a run, as an error whose type says why: code of the user's, or memory; else the error itself."""
+    if isinstance(error, MisconfigurationException) and not _users_frames(error):  # of one of its callbacks
+        return UserError(f"Lightning refuses to go on: {' '.join(str(error).split())}")
     if isinstance(error, OutOfMemory | KeyboardInterrupt) or (
         isinstance(error, OSError | UserError) and not _is_theirs(error, round)
     ):

@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from fl_platform.cli import main
+from fl_platform.config.registry import ALGORITHMS, DATASETS
+
 PLUGIN = '''
 from dataclasses import dataclass, field
 
@@ -75,20 +80,26 @@ def test_output_in_ascii_has_question_marks_and_no_traceback(tmp_path):
     assert "? algorithm.name ? data.name=digits ?" in out.decode("ascii")
 
 
-def test_a_data_set_that_fails_outside_a_run_is_named(tmp_path):
+@pytest.fixture
+def own_code(tmp_path, monkeypatch):
+    """The argument that imports the module above; it and its names are forgotten afterwards."""
     (tmp_path / "own_code.py").write_text(PLUGIN)
-    args = ("plugins=[own_code]", "data.name=broken_files", "num_workers=20")
-    process = start("data", "partition", *args, folder=tmp_path)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert "your code failed in load" in said.decode().splitlines()[-1]
-    assert "fl_platform/" not in said.decode().rpartition("\n  File")[0]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "plugins=[own_code]"
+    sys.modules.pop("own_code", None)
+    DATASETS._entries.pop("broken_files", None)
+    ALGORITHMS._entries.pop("tabled", None)
 
 
-def test_an_array_as_a_field_of_a_method_is_refused(tmp_path):
-    (tmp_path / "own_code.py").write_text(PLUGIN)
-    process = start("config", "plugins=[own_code]", "algorithm.name=tabled", folder=tmp_path)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 2
-    assert said.decode().startswith("fl_platform: algorithm.table of tabled is a ndarray; ")
-    assert said.decode().count("\n") == 1
+def test_a_data_set_that_fails_outside_a_run_is_named(own_code, capsys):
+    assert main(["data", "partition", own_code, "data.name=broken_files", "num_workers=20"]) == 1
+    said = capsys.readouterr().err
+    assert "your code failed in load" in said.splitlines()[-1]
+    assert "fl_platform/" not in said.rpartition("\n  File")[0]
+
+
+def test_an_array_as_a_field_of_a_method_is_refused(own_code, capsys):
+    assert main(["config", own_code, "algorithm.name=tabled"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("fl_platform: algorithm.table of tabled is a ndarray; ")
+    assert said.count("\n") == 1

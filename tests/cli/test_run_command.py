@@ -152,6 +152,12 @@ BAD = {
         ["trainer.accelerator=tpu"],
         "trainer.accelerator=tpu is refused by Lightning",
     ),
+    "processes that are copied": (["trainer.strategy=ddp_spawn"], "trainer.strategy=ddp_spawn copies a process"),
+    "a time that is none": (["trainer.max_time=3"], "trainer.max_time=3 is refused by Lightning"),
+    "a count that is none": (
+        ["trainer.log_every_n_steps=x"],
+        "trainer.log_every_n_steps=x is not allowed; it must be a",
+    ),
     "a GPU without float64": (["trainer.accelerator=mps"], "trainer.accelerator=mps: GPUs of Apple have no float64"),
     "a model that is nowhere": (["model.name=no.such.module"], "model.name=no.such.module cannot be imported"),
     "a model for larger images": (["model.name=vgg11"], "model.name=vgg11 needs images of at least 32x32"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fl_platform.cli import main
+from fl_platform.sweeps import launcher
 from fl_platform.sweeps.ledger import Ledger
 from fl_platform.sweeps.states import TrialState
 
@@ -40,7 +41,7 @@ mkdir -p "$place/attempts/0001"
 number=$(ls ran | wc -l)
 touch "ran/$WANDB_RUN_ID"
 cat "lines/$number" > "$place/attempts/0001/rounds.jsonl"
-[ "$number" -gt 0 ] || sleep 1.2
+[ "$number" -gt 0 ] || sleep 0.3
 printf '{"run": "x", "status": "finished", "rounds": 2, "test/top_accuracy": 0.5}' > "$place/result.json"
 """
 
@@ -51,6 +52,8 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
 
     def launched(method: str, stub: str) -> tuple[int, Path]:
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(launcher, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(launcher, "LOOK_SECONDS", 0.1)
         for name in ("ran", "lines"):
             (tmp_path / name).mkdir()
         for number, damage in enumerate(DAMAGES.values()):

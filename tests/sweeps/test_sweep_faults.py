@@ -57,7 +57,7 @@ def test_ctrl_c_twice_at_once_ends_with_130(tmp_path: Path, capsys) -> None:
         ({"local_lr": {"distribution": "q_uniform", "min": 0.0, "max": 1e6, "q": 1e-300}}, 10**18),
     ],
 )
-@pytest.mark.parametrize("command", [["check"], ["run", "--cap", "1"], ["status"]])
+@pytest.mark.parametrize("command", [["check"], ["run", "--cap", "1"]])
 def test_a_grid_that_is_too_large_is_refused_with_its_size(command, parameters, size, tmp_path, capsys) -> None:
     path = write_sweep(tmp_path / "large.yaml", parameters)
     action, *options = command
@@ -65,7 +65,7 @@ def test_a_grid_that_is_too_large_is_refused_with_its_size(command, parameters, 
     began = time.process_time()
     assert main(["sweep", action, str(path), *options, *([] if action == "check" else [f"output.dir={tmp_path}"])]) == 2
     error = capsys.readouterr().err
-    assert f"the grid has {size} points" in error or "never launched" in error
+    assert f"the grid has {size} points" in error
     assert time.process_time() - began < 5
     assert not [*tmp_path.glob("sweeps/*")]
 

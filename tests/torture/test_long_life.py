@@ -60,7 +60,7 @@ def test_a_dashboard_over_sweeps_that_come_and_go_stays_as_small_as_it_was(
     tmp_path: Path, scale: Scale, record_property: Record
 ) -> None:
     """Three sweeps are there at any time; each look finds one more and one less, also in the middle of the look."""
-    looks, runs = scale(12, 120), 5
+    looks, runs = scale(6, 120), 5
     store = Store(tmp_path)
     views = Views(store)
     sizes, handles = [], []

@@ -32,7 +32,8 @@ def test_a_round_is_finished_in_time_or_abandoned_and_the_run_goes_on_to_the_sam
         pytest.skip("the round that is finished: only with --torture")
     arguments = [*RUN, "plugins=[slow_plugin]", "algorithm.name=slow", "tracking.mode=disabled", "output.dir=runs"]
     (tmp_path / "slow_plugin.py").write_text(SLOW.format(seconds=seconds))
-    before = "import sys; sys.path.insert(0, ''); import fl_platform.federation.progress as p; p.GRACE_SECONDS = 5.0"
+    grace = "import fl_platform.federation.progress as p; p.GRACE_SECONDS = " + ("5.0" if seconds < 10 else "1.5")
+    before = f"import sys; sys.path.insert(0, ''); {grace}"
     child = forked.start(arguments, tmp_path, before)
     deadline = time.monotonic() + 60
     while not (tmp_path / "waiting").exists() and time.monotonic() < deadline:

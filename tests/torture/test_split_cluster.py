@@ -17,7 +17,7 @@ from tests.sweeps.small_sweeps import entries_of, quick_sweep
 from tests.torture.test_secrets import ROOT
 
 HEAD, OTHER, PORT = "10.77.41.1", "10.77.41.2", 6399
-SPACES = ("fl-head", "fl-other")
+SPACES = (f"fl-head-{os.getpid()}", f"fl-other-{os.getpid()}")
 QUICK = {  # a lost host is noticed in seconds, not in a minute
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
