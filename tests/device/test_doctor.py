@@ -26,6 +26,7 @@ def reachable(monkeypatch):
     monkeypatch.setattr(trainer, "device_arguments", arguments)
     monkeypatch.setattr(device_check, "check_device", lambda *args: None)
     monkeypatch.setitem(CAPTURES, simulated.NAME, simulated.capture)
+    monkeypatch.setattr(device_check, "TIMED", ("num_rounds=2",))
 
 
 def test_the_report_of_a_second_device(reachable):
