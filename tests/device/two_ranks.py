@@ -2,8 +2,8 @@
 
 import multiprocessing
 import os
-from datetime import timedelta
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
