@@ -125,7 +125,7 @@ class DeviceReport:
             *(
                 f"| {a.algorithm} | {a.model} | {a.engine} | {a} | {a.cpu:.1e} | {REPEATED[a.repeats]} | "
                 f"{'yes' if a.is_ok else 'NO'} |"
-                for a in self.agreements
+                for a in sorted(self.agreements, key=lambda a: a.is_ok)  # what does not agree comes first
             ),
             "",
             "## Times",
