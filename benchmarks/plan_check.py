@@ -1,9 +1,9 @@
 """What ``plan`` estimates beside the resident memory that runs take on this CPU: ``python -m benchmarks.plan_check``.
 
 Each run has a process of its own, which first does a tiny run of the same method, so that libraries and compiled code
-are there, and then counts the largest resident size above that. Every worker takes part in every round, so that gradient
-memory and worker state are full. The C library is told to give freed blocks back at once: what it keeps for later
-otherwise, some 80 MB here, depends on the order of requests and is no need of the run.
+are there, and then counts the largest resident size above that. Every worker takes part in every round, so that memory
+and worker state are full. The C library is told to give freed blocks back at once: what it keeps for later otherwise,
+some 80 MB here, depends on the order of requests and is no need of the run.
 """
 
 import json
@@ -26,7 +26,8 @@ GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131
 """For glibc: larger blocks come from the system and go back to it, whatever was freed before."""
 RUN = (
     "plugins=[benchmarks.synthetic]", "data.name=random_cifar10_small", "data.partition=iid", "num_rounds=2",
-    "local_steps=3", "evaluation.every=2", "threads=1", "device=cpu", "tracking.mode=disabled", "trainer.enable_progress_bar=false",
+    "local_steps=3", "evaluation.every=2", "threads=1", "device=cpu", "tracking.mode=disabled",
+    "trainer.enable_progress_bar=false",
 )  # fmt: skip
 
 PROGRAM = """
