@@ -27,7 +27,7 @@ demo: setup ## a small federated comparison, offline, with its report
 
 test: $(VENV)/dev.stamp ## lint, then every test: what CI runs; says how long it took
 	@start=$$(date +%s); $(MAKE) --no-print-directory lint \
-	&& $(BIN)/python -m pytest -n 2 --dist worksteal && $(BIN)/python -m pytest -n 2 tests/device; code=$$?; \
+	&& $(BIN)/python -m pytest -n 2 --dist worksteal && $(BIN)/python -m pytest -n 2 --dist worksteal tests/device; code=$$?; \
 	seconds=$$(( $$(date +%s) - start )); \
 	printf 'make test took %d min %02d s\n' $$(( seconds / 60 )) $$(( seconds % 60 )); exit $$code
 

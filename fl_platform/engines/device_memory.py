@@ -9,7 +9,13 @@ Found = TypeVar("Found")
 
 CUDA_OUT_OF_MEMORY = 2
 """cudaErrorMemoryAllocation: what CUDA itself reports, outside PyTorch's allocator."""
-REFUSED = ("DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+REFUSED = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "nable to find an engine to execute this computation",  # of cuDNN, which tries algorithms until its memory suffices
+    "nable to find a valid cuDNN algorithm",
+)
 """Parts of messages of errors that have no type of their own: of the host's memory, and of CUDA's libraries."""
 
 

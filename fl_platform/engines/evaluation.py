@@ -13,6 +13,7 @@ from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.further_metrics import further_metrics
 from fl_platform.engines.ranks import Ranks
+from fl_platform.models.code import code_of
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network, allowing_tf32
@@ -54,12 +55,9 @@ class Scores:
         )
 
 
-def batch_of(inputs: Tensor, device: str | None = None) -> int:
-    """Samples per forward pass, on their device or another type of device.
-
-    The passes are of nearly equal length, so that threads end together.
-    """
-    most_numbers = PIXELS if (device or inputs.device.type) == "cpu" else DEVICE_PIXELS
+def batch_of(inputs: Tensor) -> int:
+    """Samples per forward pass; the passes are of nearly equal length, so that threads end together."""
+    most_numbers = PIXELS if code_of(inputs) == "cpu" else DEVICE_PIXELS
     numbers = math.prod(inputs.shape[1:])
     if not inputs.is_floating_point():
         numbers *= NUMBERS_PER_TOKEN

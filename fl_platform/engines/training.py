@@ -108,12 +108,13 @@ class LocalTraining:
         *,
         sgd: LocalSGD,
         seed: int,
+        memory: Recycler | None = None,
     ) -> None:
         self._objective, self.network, self.algorithm = objective, network, algorithm
         self.samples, self.streams = samples, streams
         self.sgd, self.seed = sgd, seed
         self._perceptron = Perceptron.of(network) if samples.device.type == "cpu" else None  # gains measured there
-        self._memory = Recycler()
+        self._memory = memory or Recycler()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
         self.graphs: dict[Any, Any] = {}  # captured gradients, by shapes (engines/graphed.py)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import lightning as L
 import numpy as np
 import torch
 from torch import Tensor
@@ -31,9 +32,11 @@ SMALL = (
     "data.name=digits", "num_workers=10", "cohort_size=3", "local_steps=3", "batch_size=16", "num_rounds=2",
     "evaluation.every=2", "algorithm.memory_size=10", "tracking.mode=disabled", "trainer.enable_progress_bar=false",
 )  # fmt: skip
+CONVOLUTIONS = ("model.name=resnet20", "model.width=4", "local_lr=0.001")  # short steps: long ones amplify round-off
 TIMED = ("cohort_size=10", "local_steps=5", "batch_size=64", "num_rounds=4")
 ALLOWED = 16.0
 """How many times as far from float64 as the CPU's float32 a device may be: it adds up in another order."""
+REPEATED = {None: "", True: "yes", False: "NO"}
 FAILURES = (RuntimeError, ValueError, TypeError, LookupError, UserError, OutOfMemory)
 """What a device that something does not run on raises; the report says so, and the others go on."""
 
@@ -51,10 +54,12 @@ class Agreement:
     device: float | None  # None where it failed
     cpu: float
     error: str = ""
+    model: str = "mlp"
+    repeats: bool | None = None  # whether a second run had the same bits; None where there was none
 
     @property
     def is_ok(self) -> bool:
-        return self.device is not None and self.device <= ALLOWED * self.cpu
+        return self.device is not None and self.device <= ALLOWED * self.cpu and self.repeats is not False
 
     def __str__(self) -> str:
         """What a cell says: the distance, or what went wrong."""
@@ -105,20 +110,22 @@ class DeviceReport:
             f"# {self.name} ({self.device})",
             "",
             f"{agreeing} of {len(self.agreements)} comparisons agree with the CPU. Took {self.minutes:.1f} minutes. "
-            "Please send this page and the JSON beside it with a report of what does not agree.",
+            "Please send this page and the JSON beside it, also where everything agrees: few devices have been tried.",
             "",
             *(f"- {part}: {found}" for part, found in self.about.items()),
             "",
             "## Every method beside the CPU",
             "",
             "Two rounds on digits in float32: distance from the CPU in float64, as a share of the way that the "
-            f"workers' models went. A device agrees if it is at most {ALLOWED:.0f} times as far as the CPU in float32.",
+            f"workers' models went. A device agrees if it is at most {ALLOWED:.0f} times as far as the CPU in float32, "
+            "and where the run was done twice, if both have the same bits.",
             "",
-            "| algorithm | engine | device | CPU | agrees |",
-            "|---|---|---|---|---|",
+            "| algorithm | model | engine | device | CPU | same bits twice | agrees |",
+            "|---|---|---|---|---|---|---|",
             *(
-                f"| {a.algorithm} | {a.engine} | {a} | {a.cpu:.1e} | {'yes' if a.is_ok else 'NO'} |"
-                for a in self.agreements
+                f"| {a.algorithm} | {a.model} | {a.engine} | {a} | {a.cpu:.1e} | {REPEATED[a.repeats]} | "
+                f"{'yes' if a.is_ok else 'NO'} |"
+                for a in sorted(self.agreements, key=lambda a: a.is_ok)  # what does not agree comes first
             ),
             "",
             "## Times",
@@ -144,12 +151,14 @@ def examine_device(
     torch.set_num_threads(1)
     quieten_lightning()
     began, agreements, names = time.monotonic(), list[Agreement](), algorithms or base.names()
-    for number, name in enumerate(names, start=1):
-        compared = list(compare(device, name))
+    comparisons = {name: partial(compare, device, name) for name in names}
+    comparisons["fedavg with convolutions"] = partial(compare, device, "fedavg", *CONVOLUTIONS, repeats=True)
+    for number, (title, comparison) in enumerate(comparisons.items(), start=1):
+        compared = list(comparison())
         agreements += compared
         found = ", ".join(f"{a.engine} {a}" for a in compared)
         verdict = "agrees" if all(a.is_ok for a in compared) else "DOES NOT AGREE"
-        say(f"[{number}/{len(names)}] {name}: {verdict} ({found}), {time.monotonic() - began:.0f} s so far")
+        say(f"[{number}/{len(comparisons)}] {title}: {verdict} ({found}), {time.monotonic() - began:.0f} s so far")
     cases = [(engine, precision, False) for engine in ENGINES for precision in PRECISIONS]
     if torch.device(device).type in CAPTURES:
         cases.append(("stacked", "float32", True))
@@ -163,11 +172,18 @@ def examine_device(
 def described(device: str) -> dict[str, str]:
     """Versions, and on CUDA what the card is and which kernels it uses."""
     commit = git_state()["commit"] or "not known (installed package)"
-    about = {"commit": str(commit), "torch": torch.__version__, "Python": platform.python_version()}
+    about = {
+        "commit": str(commit),
+        "torch": torch.__version__,
+        "Lightning": L.__version__,
+        "Python": platform.python_version(),
+        "system": platform.platform(),
+    }
     if device.startswith("cuda"):
         card = torch.cuda.get_device_properties(device)
         about |= {
-            "CUDA": str(torch.version.cuda),
+            "CUDA": f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
+            "devices of this kind": str(torch.cuda.device_count()),
             "compute capability": f"{card.major}.{card.minor}",
             "memory": f"{card.total_memory / 1e9:.1f} GB",
             "kernels of padded BatchNorm": "Triton" if load_cuda_kernels() else "plain operations, Triton is missing",
@@ -175,17 +191,20 @@ def described(device: str) -> dict[str, str]:
     return about
 
 
-def compare(device: str, name: str) -> Iterator[Agreement]:
-    """A method on both engines, beside the CPU, with the keys that it needs."""
-    method = (f"algorithm.name={name}", *(need.partition("|")[0] for need in base.get(name).needs))
+def compare(device: str, name: str, *more: str, repeats: bool = False) -> Iterator[Agreement]:
+    """A method on both engines, beside the CPU, with the keys that it needs; ``repeats``: twice on the device."""
+    method = (f"algorithm.name={name}", *(need.partition("|")[0] for need in base.get(name).needs), *more)
     exact = trained(*method, "device=cpu", "engine=loop", "precision=float64")
+    model = exact.config.model.name
     for engine in ENGINES:
         args = (*method, f"engine={engine}")
         here = distance(trained(*args, "device=cpu"), exact)
         try:
-            yield Agreement(name, engine, distance(trained(*args, f"device={device}"), exact), here)
+            first = trained(*args, f"device={device}")
+            is_same = trained(*args, f"device={device}").fingerprint() == first.fingerprint() if repeats else None
+            yield Agreement(name, engine, distance(first, exact), here, model=model, repeats=is_same)
         except FAILURES as error:
-            yield Agreement(name, engine, None, here, in_short(error))
+            yield Agreement(name, engine, None, here, in_short(error), model)
 
 
 def in_short(error: Exception) -> str:

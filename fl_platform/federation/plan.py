@@ -6,41 +6,29 @@ Not in it: the CUDA context, scratch memory of cuDNN and cuBLAS, and what an all
 card is left for them, as a run does when it chooses ``cohort_chunk``.
 """
 
-import contextlib
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, Updates
 from fl_platform.config.schema import Config
 from fl_platform.data import datasets
 from fl_platform.data.device_samples import DeviceSamples
-from fl_platform.data.partition import Partition
 from fl_platform.data.prepare import prepare
-from fl_platform.data.samples import Samples
-from fl_platform.data.sets.base import Dataset
-from fl_platform.data.streams import BatchPlan, BatchStreams
-from fl_platform.engines.choice import ENGINES
 from fl_platform.engines.evaluation import batch_of
 from fl_platform.engines.ranks import Ranks
-from fl_platform.engines.training import LocalSGD, LocalTraining
-from fl_platform.engines.work import LocalResult, LocalWork
 from fl_platform.errors import UserError
 from fl_platform.federation.algorithm_state import federation_of
 from fl_platform.federation.allocations import Allocations
 from fl_platform.federation.build import make_algorithm, make_network
-from fl_platform.federation.compression import compress, error_memory
-from fl_platform.federation.round import Model, outcome_widths
-from fl_platform.kernels.recycled import KEPT, Recycler
+from fl_platform.federation.compression import error_memory
+from fl_platform.federation.dry_round import META, DryRound, blank, bytes_of
+from fl_platform.models.code import standing_for
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import PRECISIONS, Network
 
-META = torch.device("meta")
-STEPS = 3  # from the third on every step holds the same tensors
 RANKS = (2, 4, 8)
 LEFT_FREE = 10  # a tenth of a card
 
@@ -80,7 +68,12 @@ class Needs:
 
 
 def needs_of(config: Config) -> Needs:
-    """Measure a resolved configuration on the meta device."""
+    """Measure a resolved configuration on the meta device, with the code of the CPU for ``device=cpu``."""
+    with standing_for("cpu" if config.device == "cpu" else "cuda"):
+        return _needs_of(config)
+
+
+def _needs_of(config: Config) -> Needs:
     config = replace(config, algorithm={**config.algorithm, **_unplaced(config)})
     dataset = datasets.get(config.data.name)
     algorithm = make_algorithm(config)
@@ -90,145 +83,33 @@ def needs_of(config: Config) -> Needs:
     algorithm.start(federation_of(config, network.to(META), Ranks(), META, dtype))
     stored, largest, num_test = _data(config)
     state = dict(algorithm.state_dict())
-    memory = _bytes(state.pop("memory", None))
+    memory = bytes_of(state.pop("memory", None))
     engine = "stacked" if config.engine == "auto" else config.engine
     at_once = 1 if engine == "loop" else min(config.cohort_chunk or config.cohort_size, config.cohort_size)
     dry = DryRound(config, algorithm, network, params, buffers, min(config.batch_size, largest), engine)
     cohort, worker = dry.training(at_once)
     kept = sum(dry.widths[name] for name in algorithm.keeps) * params.element_size()
-    kept += len(error_memory(algorithm, config.compression)) * _bytes(params)
+    kept += len(error_memory(algorithm, config.compression)) * bytes_of(params)
     if config.buffers == "local":
-        kept += _bytes(buffers)
-    images = DeviceSamples(_blank(num_test, dataset), dataset, META, dtype).whole()
-    # on a CPU, blocks of the last round are kept for the next while the model is evaluated
-    reused = cohort + 2 * KEPT * at_once * _bytes(params) if config.device == "cpu" else 0
+        kept += bytes_of(buffers)
+    images = DeviceSamples(blank(num_test, dataset), dataset, META, dtype).whole()
+    # a CPU keeps blocks of the workers for the next round during the server's step, and updates during the evaluation
+    reused, updates = (dry.blocks.kept(at_once), dry.result_bytes) if config.device == "cpu" else (0, 0)
     sampled = config.cohort_size * (config.num_rounds or 1)
     return Needs(
-        parameters=_bytes(params),
+        parameters=bytes_of(params),
         data=stored,
-        evaluated=_bytes(images),
-        server=2 * (_bytes(params) + _bytes(buffers)) + _bytes(state),
+        evaluated=bytes_of(images),
+        server=2 * (bytes_of(params) + bytes_of(buffers)) + bytes_of(state),
         memory=memory,
         worker_state=min(config.num_workers or sampled, sampled) * kept,
         cohort=cohort,
         worker=worker,
-        server_step=dry.server_step(),
-        evaluation=reused + _evaluation(network, params, buffers, images, dataset.num_classes, config.device),
+        server_step=reused + dry.server_step(),
+        evaluation=reused + updates + _evaluation(network, params, buffers, images, dataset.num_classes),
         cohort_size=config.cohort_size,
         workers_at_once=at_once,
     )
-
-
-class DryRound:
-    """A round of full batches on the meta device."""
-
-    def __init__(
-        self,
-        config: Config,
-        algorithm: Algorithm,
-        network: Network,
-        params: Tensor,
-        buffers: Tensor,
-        batch: int,
-        engine: str,
-    ) -> None:
-        self.config, self.algorithm, self.batch = config, algorithm, batch
-        self.params, self.buffers, self.steps = params, buffers, min(STEPS, config.local_steps or STEPS)
-        self.widths = outcome_widths(algorithm, Model(params, buffers))
-        dataset, count = datasets.get(config.data.name), config.cohort_size * batch
-        samples = DeviceSamples(_blank(count, dataset), dataset, META, params.dtype)
-        partition = Partition(np.arange(count), np.arange(config.cohort_size + 1) * batch)
-        self.local_training = LocalTraining(
-            ENGINES[engine],
-            network,
-            algorithm,
-            samples,
-            BatchStreams(partition, batch, config.seed),
-            sgd=LocalSGD(config.local_momentum, config.local_weight_decay, config.local_clip),
-            seed=config.seed,
-        )
-
-    def training(self, at_once: int) -> tuple[int, int]:
-        """(bytes of a round besides the stack that is trained, bytes of each worker of the stack).
-
-        The most bytes alive grow by the same for every further worker of a stack; two lengths say by how much.
-        """
-        if at_once == 1:
-            held = self.empty_result(self.work(1))[1]
-            return held, self.peak(1) - held
-        lengths = (1, 2) if at_once == 2 else (2, 3)
-        less, more = map(self.peak, lengths)
-        return less - lengths[0] * (more - less), more - less
-
-    def work(self, chunk: int) -> LocalWork:
-        """Full batches for every worker of the cohort; of a stack of several, one is padded, as in most rounds."""
-        workers = np.arange(self.config.cohort_size)
-        counts = np.full((self.steps, len(workers)), self.batch)
-        if chunk > 1:
-            counts[:, 1] = max(1, self.batch - 1)
-        indices = np.zeros((*counts.shape, self.batch), np.int64)
-        keeps = self.algorithm.keeps
-        return LocalWork(
-            round=1,
-            workers=workers,
-            plan=BatchPlan(indices, counts, np.full(len(workers), self.steps)),
-            local_lr=self.config.local_lr,
-            global_params=self.params,
-            global_buffers=self.buffers,
-            buffers=self.buffers,
-            relative_sizes=self.params.new_ones(len(workers)),
-            state={name: self.params.new_empty(len(workers), self.widths[name]) for name in keeps},
-            gradient_passes=np.zeros(len(workers), np.int64),
-        )
-
-    def empty_result(self, work: LocalWork) -> tuple[LocalResult, int]:
-        """The stacks that a cohort fills, and their bytes with those of the state it was given."""
-        result = LocalResult.empty(work, self.widths, Recycler())
-        return result, sum(map(_bytes, result.stacks)) + _bytes(dict(work.state))
-
-    def peak(self, chunk: int) -> int:
-        """The most bytes alive while the first ``chunk`` workers of a cohort are trained at once."""
-        allocations = Allocations(META)
-        with allocations:
-            work = self.work(chunk)
-            result, _ = self.empty_result(work)
-            self.local_training.train(work.part(slice(0, chunk)), result, slice(0, chunk))
-        return allocations.peak
-
-    def sent(self, result: LocalResult) -> LocalResult:
-        """What workers send, with the errors that they keep."""
-        if self.config.compression.name == "none":
-            return result
-        names = error_memory(self.algorithm, self.config.compression)
-        memory = {name: torch.empty_like(result.delta) for name in names}
-        return compress(result, memory, self.algorithm, self.config, 1)
-
-    def server_step(self) -> int:
-        """The most bytes alive from the last update, compressed where that is asked for, to the server's direction.
-
-        The direction is followed up to where it reads values, which the meta device does not have: the vectors it
-        computes with are all made by then.
-        """
-        allocations = Allocations(META)
-        with allocations:
-            result = self.sent(self.empty_result(self.work(1))[0])
-            weights = self.params.new_ones(len(result.workers))
-            updates = Updates(
-                round=1,
-                workers=result.workers,
-                delta=result.delta,
-                weights=weights,
-                population_weights=weights,
-                sent={name: result.outcome[name] for name in self.algorithm.sends},
-                global_params=self.params,
-                step_counts=result.local_steps,
-                local_lr=self.config.local_lr,
-                local_momentum=self.config.local_momentum,
-            )
-            with contextlib.suppress(RuntimeError, NotImplementedError):
-                self.algorithm.begin_round(result.workers, 1)
-                self.algorithm.server_direction(self.algorithm.receive_updates(updates))
-        return allocations.peak
 
 
 @dataclass(frozen=True)
@@ -277,13 +158,6 @@ def _unplaced(config: Config) -> dict[str, Any]:
 PLACES = ("memory_device", "memory_shard")
 
 
-def _bytes(values: Any) -> int:
-    """Bytes of the tensors of the meta device in nested dictionaries."""
-    if isinstance(values, Tensor):
-        return values.numel() * values.element_size() if values.device == META else 0
-    return sum(_bytes(value) for value in values.values()) if isinstance(values, dict) else 0
-
-
 def _data(config: Config) -> tuple[int | None, int, int]:
     """(bytes of both sets as they are stored, samples that a worker can have at most, samples evaluated)."""
     try:
@@ -294,19 +168,12 @@ def _data(config: Config) -> tuple[int | None, int, int]:
     return sum(part.numel() * part.element_size() for part in parts), len(train), len(test)
 
 
-def _blank(count: int, dataset: Dataset) -> Samples:
-    """Samples without values, as they are stored."""
-    dtypes = {"images": torch.uint8, "numbers": torch.float32, "tokens": torch.int64}
-    features = torch.empty((count, *dataset.shape), dtype=dtypes[dataset.features], device=META)
-    return Samples(features, torch.zeros(count, dtype=torch.int64))  # classes are counted on the host
-
-
-def _evaluation(network: Network, params: Tensor, buffers: Tensor, images: Tensor, classes: int, device: str) -> int:
+def _evaluation(network: Network, params: Tensor, buffers: Tensor, images: Tensor, classes: int) -> int:
     """Bytes alive in a forward pass over a batch of the evaluated samples, and of the logits of all."""
     if not len(images):
         return 0
     weights = network.parameters.views(params)
     allocations = Allocations(META)
     with allocations, torch.no_grad():
-        network.single(weights, buffers, images[: batch_of(images, device)], Pass(train=False))
+        network.single(weights, buffers, images[: batch_of(images)], Pass(train=False))
     return allocations.peak + 2 * len(images) * classes * params.element_size()

@@ -36,6 +36,6 @@ def gpu_use(device: torch.device) -> dict[str, float]:
     if device.type != "cuda":
         return {}
     values: dict[str, float] = {GPU_MEMORY: torch.cuda.memory_reserved(device)}
-    with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # pynvml is not installed, or lacks this device
+    with contextlib.suppress(Exception):  # pynvml is missing, or has an error of its own for a part of a GPU (MIG)
         values[GPU] = torch.cuda.utilization(device)
     return values

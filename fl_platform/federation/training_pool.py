@@ -3,6 +3,9 @@
 import importlib
 import sys
 from functools import cache
+from typing import Any
+
+import torch
 
 from fl_platform.algorithms.base import Algorithm
 from fl_platform.config.schema import Config
@@ -42,10 +45,13 @@ def training_pool(
 
 @cache
 def load_cuda_kernels() -> bool:
-    """Register kernels that are written for CUDA; returns whether they can be used, and says so on stderr if not."""
+    """Use kernels that are written for CUDA once they have run there; returns whether they do, and says so if not."""
     try:
-        importlib.import_module("fl_platform.kernels.masked_norm")
-    except ImportError as error:
-        print(f"padded batches are normalised by plain operations, which take longer: {error}", file=sys.stderr)
+        kernels: Any = importlib.import_module("fl_platform.kernels.masked_norm")
+        kernels.try_out(torch.device("cuda"))
+    except Exception as error:  # noqa: BLE001, Triton is missing, or fails to compile in one of many ways
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        print(f"padded batches are normalised by plain operations, which take longer ({reason})", file=sys.stderr)
         return False
+    kernels.register()
     return True

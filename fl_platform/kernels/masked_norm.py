@@ -129,11 +129,12 @@ def forward(
     workers, rows, channels, positions = flat.shape
     means, reciprocals = (x.new_empty(workers, channels) for _ in range(2))
     strided = (flat, out, weight, bias, mask, running_mean, running_var)
-    forward_kernel[(workers * channels,)](
-        flat, weight, bias, mask, running_mean, running_var, out, means, reciprocals, rows, channels, positions,
-        momentum, eps, *(length for tensor in strided for length in tensor.stride()),
-        UPDATES=momentum != 0, BLOCK=BLOCK,
-    )  # fmt: skip
+    with torch.cuda.device_of(x):  # Triton starts kernels on the current device, whatever that of their arguments
+        forward_kernel[(workers * channels,)](
+            flat, weight, bias, mask, running_mean, running_var, out, means, reciprocals, rows, channels, positions,
+            momentum, eps, *(length for tensor in strided for length in tensor.stride()),
+            UPDATES=momentum != 0, BLOCK=BLOCK,
+        )  # fmt: skip
     return out.view(x.shape), means, reciprocals
 
 
@@ -147,10 +148,12 @@ def backward(
     found = torch.empty_like(flat)
     workers, rows, channels, positions = flat.shape
     weight_gradient, bias_gradient = (x.new_empty(workers, channels) for _ in range(2))
-    backward_kernel[(workers * channels,)](
-        slopes, flat, weight, mask, mean, reciprocal, found, weight_gradient, bias_gradient, rows, channels, positions,
-        *slopes.stride(), *flat.stride(), *found.stride(), *weight.stride(), *mask.stride(), BLOCK=BLOCK,
-    )  # fmt: skip
+    with torch.cuda.device_of(x):
+        backward_kernel[(workers * channels,)](
+            slopes, flat, weight, mask, mean, reciprocal, found, weight_gradient, bias_gradient,
+            rows, channels, positions, *slopes.stride(), *flat.stride(), *found.stride(), *weight.stride(),
+            *mask.stride(), BLOCK=BLOCK,
+        )  # fmt: skip
     return found.view(x.shape), weight_gradient, bias_gradient
 
 
@@ -159,5 +162,24 @@ def _flat(x: Tensor) -> Tensor:
     return x.flatten(3) if x.dim() > 3 else x.unsqueeze(3)
 
 
-operators.impl("masked_norm", forward, "CUDA")  # type: ignore[no-untyped-call]
-operators.impl("masked_norm_backward", backward, "CUDA")  # type: ignore[no-untyped-call]
+def try_out(device: torch.device) -> None:
+    """Run both kernels on a device beside their twins.
+
+    Raises RuntimeError where the results differ, and whatever Triton does where it cannot compile: it needs a C
+    compiler and Python's header files, and a GPU that it knows.
+    """
+    x = torch.arange(12.0, device=device).view(2, 3, 2).sin()
+    ones, mask = torch.ones(2, 2, device=device), torch.tensor([[1, 1, 1], [1, 1, 0]], device=device).bool()
+    for kinds, given in (
+        ((plain, forward), lambda: (x, ones, ones, mask, torch.zeros_like(ones), torch.ones_like(ones), 0.1, 1e-5)),
+        ((plain_backward, backward), lambda: (x, x, ones, mask, ones, ones)),
+    ):
+        expected, found = (kind(*given()) for kind in kinds)
+        if not all(torch.allclose(a, b, atol=1e-5) for a, b in zip(expected, found, strict=True)):
+            raise RuntimeError("the kernels of masked batch normalisation compute something else on this device")
+
+
+def register() -> None:
+    """Let the operators use the kernels on CUDA."""
+    operators.impl("masked_norm", forward, "CUDA")  # type: ignore[no-untyped-call]
+    operators.impl("masked_norm_backward", backward, "CUDA")  # type: ignore[no-untyped-call]

@@ -11,6 +11,8 @@ a round of GradMA-S, 77 ms for 82, and 3.6 % of a round of GradMA, whose workers
 import torch
 from torch import Tensor
 
+from fl_platform.models.code import code_of
+
 CHUNK = 8192
 """Coordinates per matrix product: long enough for a fast product, short enough for float32 sums to lose little."""
 ELEMENTS_AT_ONCE = 1 << 26
@@ -26,7 +28,9 @@ def row_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: 
     """
     if stop - start <= NARROW:
         return matrix_products(rows, slots, vector, start, stop, torch.float64)
-    if rows.dtype == torch.float32 and rows.device.type == "cpu":
+    if rows.dtype == torch.float32 and code_of(rows) == "cpu":
+        if rows.is_meta:  # the compiled products hold nothing but their result
+            return rows.new_empty(len(slots) + 1, len(rows), dtype=torch.float64)
         from fl_platform.kernels.compiled_products import compiled_row_products  # numba takes a second to import
 
         return compiled_row_products(rows, slots, vector, start, stop)
@@ -45,7 +49,7 @@ def matrix_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, sto
     """``row_products`` by matrix products of type ``dtype``, summed over chunks in float64."""
     slots = slots.to(rows.device)
     total = torch.zeros(len(slots) + 1, len(rows), dtype=torch.float64, device=rows.device)
-    chunks = 1 if rows.device.type == "cpu" else max(1, ELEMENTS_AT_ONCE // (len(total) * CHUNK))
+    chunks = 1 if code_of(rows) == "cpu" else max(1, ELEMENTS_AT_ONCE // (len(total) * CHUNK))
     for left in range(start, stop, chunks * CHUNK):
         columns = slice(left, min(left + chunks * CHUNK, stop))
         part = rows[:, columns].to(dtype)

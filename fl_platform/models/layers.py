@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor
 
 from fl_platform import noise
+from fl_platform.models.code import code_of
 from fl_platform.models.recurrent import adopted
 from fl_platform.models.stack_norm import WorkerNorm
 
@@ -71,9 +72,9 @@ class BatchNorm(nn.Module):
         is_stacked = is_batchedtensor(x)  # torch.vmap's batch_norm does not update the running statistics of a stack
         if active.mask is not None or is_stacked:
             wide = x.to(self.weight.dtype)  # statistics keep their digits when x comes from autocast
-            if is_stacked and x.device.type != "cpu":
+            if is_stacked and code_of(x) != "cpu":
                 return self._fused(wide, active).to(x.dtype)
-            mask = torch.ones(len(x), dtype=torch.bool) if active.mask is None else active.mask
+            mask = torch.ones(len(x), dtype=torch.bool, device=x.device) if active.mask is None else active.mask
             return self._masked(wide, mask, active.updates_statistics).to(x.dtype)
         mean, variance = (self.running_mean, self.running_var) if active.updates_statistics else (None, None)
         return F.batch_norm(x, mean, variance, self.weight, self.bias, True, self.momentum, self.eps)

@@ -37,6 +37,11 @@ def refuse_tf32() -> None:
         layers.fp32_precision = "ieee"  # type: ignore[union-attr]
 
 
+def prefer_deterministic() -> None:
+    """Let cuDNN use only algorithms that add up in a fixed order, so that a run repeats its bits on the same GPU."""
+    torch.backends.cudnn.deterministic = True
+
+
 @contextmanager
 def allowing_tf32(is_allowed: bool) -> Iterator[None]:
     """Allow TensorFloat-32 within the block, if it is to be; refuse it after."""

@@ -1,7 +1,7 @@
 """What every method asks of a device, counted on the simulated one: ``python -m tests.device.counts [--write]``.
 
-Kernels (operator calls), host reads and host-to-device copies of the second round: per local step, of the workers'
-part, of the server's step, and of an evaluation. ``--write`` puts the table into benchmarks/README.md, with which the
+Kernels (operator calls), host reads and host-to-device copies: per local step, and in the second round of the workers'
+part, of the server's step and of an evaluation. ``--write`` puts the table into benchmarks/README.md, with which the
 tests compare what they count; ``--lines METHOD MODEL`` prints the source lines behind the reads and copies.
 """
 
@@ -11,22 +11,24 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform.algorithms import base
+from fl_platform.config.schema import Config
 from fl_platform.models import vgg11
 from fl_platform.reporting.generated import renewed
 from fl_platform.runs.writing import write_atomically
-from tests.device.runs import Phases, phases_of
-from tests.federations import make_config
+from tests.device.runs import Phases, counted
+from tests.federations import Finished, make_config
 
 README = Path(__file__).resolve().parents[2] / "benchmarks" / "README.md"
 MODELS = ("mlp", "lenet5", "vgg11", "resnet20")
 KINDS = "kernels, reads, copies"
-STEPS = 3
-FIRST = 1  # from this step on all have the same work: the first two of GradMA's workers take fewer gradients
+STEPS = 4
+FIRST = 2  # GradMA's workers take fewer gradients before, and constants that stay on the device are made
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,19 @@ class Row:
     evaluation: tuple[int, int, int]
 
 
-def phases(method: str, model: str) -> Phases:
-    """The second round of a method with the network's own layers, of few channels."""
+def run(method: str, model: str = MODELS[0], *, rounds: int = 2, **how: Any) -> tuple[Finished, Phases]:
+    """Some rounds of a method with the network's own layers, of few channels, and the counts of the last one."""
     width = ["model.width=4"] if model == "resnet20" else []
     whole, vgg11.GROUPS = vgg11.GROUPS, tuple(tuple(4 for _ in group) for group in vgg11.GROUPS)
     try:
-        return phases_of(
-            make_config(
-                f"algorithm.name={method}", f"model.name={model}", f"local_steps={STEPS}", "engine=stacked",
-                "num_rounds=2", "precision=float32", "local_lr=0.001", *width,
-            )
-        )  # fmt: skip
+        return counted(config_of(method, f"model.name={model}", f"num_rounds={rounds}", *width), **how)
     finally:
         vgg11.GROUPS = whole
+
+
+def config_of(method: str, *more: str) -> Config:
+    """The configuration of a run that is counted."""
+    return make_config(f"algorithm.name={method}", f"local_steps={STEPS}", "engine=stacked", "precision=float32", *more)
 
 
 def step_kernels(found: Phases) -> int:
@@ -67,12 +69,17 @@ def step_kernels(found: Phases) -> int:
     return kernels
 
 
-def measure(method: str, models: tuple[str, ...] = MODELS) -> Row:
-    """Count one method, its local steps on the given models, of which the first is the perceptron."""
-    found = {model: phases(method, model) for model in models}
-    round = found[MODELS[0]]
-    steps = {model: step_kernels(each) for model, each in found.items()}
+def row_of(method: str, round: Phases) -> Row:
+    """The row of a method, given a round of the perceptron, without the local steps of the other networks."""
+    steps = {MODELS[0]: step_kernels(round)}
     return Row(method, steps, round.workers.totals[1:], round.server.totals, round.evaluation.totals)
+
+
+def measure(method: str) -> Row:
+    """Count one method; of the networks other than the perceptron only the local steps, in the first round."""
+    row = row_of(method, run(method)[1])
+    row.steps.update({model: step_kernels(run(method, model, rounds=1)[1]) for model in MODELS[1:]})
+    return row
 
 
 def table() -> dict[str, Row]:
@@ -100,7 +107,7 @@ def markdown(rows: list[Row]) -> str:
 
 
 def print_lines(method: str, model: str) -> None:
-    found = phases(method, model)
+    found = run(method, model)[1]
     for part in ("workers", "server", "evaluation"):
         counts = getattr(found, part)
         for kind in ("reads", "copies", "kernels"):

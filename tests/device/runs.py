@@ -8,6 +8,9 @@ import torch
 from lightning.pytorch.accelerators import Accelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
+import fl_platform.algorithms  # noqa: F401  registers them
+from fl_platform.algorithms import base
+from fl_platform.config.options import walk
 from fl_platform.config.schema import Config
 from fl_platform.federation.build import make_algorithm
 from tests.device import simulated
@@ -16,6 +19,9 @@ from tests.federations import Finished, make_module, synthetic_dataset, train
 
 CPU, DEVICE = torch.device("cpu"), simulated.device()
 SHAPES = {"mlp": (1, 4, 4), "lenet5": (3, 16, 16), "vgg11": (1, 32, 32), "resnet20": (1, 8, 8)}
+
+
+PROJECTING = [name for name in base.names() if "qp.scope" in dict(walk(base.get(name)))]
 
 
 class SimulatedAccelerator(Accelerator):
@@ -63,15 +69,22 @@ def run_on(device: torch.device, config: Config, **how: Any) -> Finished:
     return done  # Lightning has moved the module to the CPU
 
 
+def distance(one: Finished, other: Finished) -> float:
+    """The largest difference of two models' parameters and buffers."""
+    pairs = ((one.params, other.params), (one.module.global_buffers, other.module.global_buffers))
+    return max(float((a.double() - b.double()).abs().max()) for a, b in pairs if a.numel())
+
+
 class Phases(L.Callback):
-    """Counts the workers' part, the server's part and the evaluation of the rounds from the second on.
+    """Counts the workers' part, the server's part and the evaluation of the rounds from number ``first`` on.
 
     The workers' part ends when ``finish_local`` of the last stack of workers returns. In the first round constants are
     made that stay on the device. ``steps`` has the (kernels, reads, copies) of the workers' part whenever a local step
     asks for its direction.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 2) -> None:
+        self.first = first
         self.workers, self.server, self.evaluation = Counts(), Counts(), Counts()
         self.steps: list[tuple[int, int, int]] = []
         self._current: Any = None
@@ -108,27 +121,22 @@ class Phases(L.Callback):
             self._current.__enter__()
 
     def on_train_batch_start(self, trainer: L.Trainer, *args: Any) -> None:
-        if trainer.current_epoch > 0:
+        if trainer.current_epoch + 1 >= self.first:
             self._count_into(self.workers)
 
     def on_train_batch_end(self, *args: Any) -> None:
         self._count_into(None)
 
     def on_validation_batch_start(self, trainer: L.Trainer, *args: Any) -> None:
-        if trainer.current_epoch > 0:
+        if trainer.current_epoch + 1 >= self.first:
             self._count_into(self.evaluation)
 
     def on_validation_batch_end(self, *args: Any) -> None:
         self._count_into(None)
 
 
-def counted(config: Config) -> tuple[Finished, Phases]:
-    """A federation on the simulated device, and the counts of every round but the first."""
-    phases = Phases()
-    done = run_on(DEVICE, config, algorithm=phases.watch(make_algorithm(config)), callbacks=(phases,))
+def counted(config: Config, **how: Any) -> tuple[Finished, Phases]:
+    """A federation on the simulated device, and the counts of its last round."""
+    phases = Phases(config.num_rounds)
+    done = run_on(DEVICE, config, algorithm=phases.watch(make_algorithm(config)), callbacks=(phases,), **how)
     return done, phases
-
-
-def phases_of(config: Config) -> Phases:
-    """The counts alone."""
-    return counted(config)[1]

@@ -211,7 +211,8 @@ _memory: Memory | None = None
 def limited_memory(capacity: int) -> Iterator[Memory]:
     """Give the device so many bytes for the tensors that the block makes.
 
-    Python collects no cycles meanwhile: when it does depends on what the process did before, and they hold tensors.
+    What is alive when does not depend on chance: Python collects no cycles meanwhile, which hold tensors, and gradients
+    are computed on the calling thread, not on one of the device that drops its last tensors a little later.
     """
     global _memory
     gc.collect()
@@ -220,7 +221,8 @@ def limited_memory(capacity: int) -> Iterator[Memory]:
     for name in Memory.TOLD:
         setattr(_backend, name, getattr(memory, name))
     try:
-        yield memory
+        with torch.autograd.set_multithreading_enabled(False):
+            yield memory
     finally:
         gc.enable()
         _memory = None

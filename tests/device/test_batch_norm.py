@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fl_platform.federation.training_pool import load_cuda_kernels
 from fl_platform.models.layers import BatchNorm, Pass, running
 from tests.device.runs import CPU, DEVICE
 from tests.device.simulated import counting
@@ -59,3 +60,8 @@ def test_few_kernels():
             stacked(DEVICE, x, weight, bias, mask)
         found.append(counts.kernels.total())
     assert found == [6, 13]  # four of each are this test's; the plain ones have 51
+
+
+def test_without_kernels_for_cuda_a_sentence_says_so(capfd):
+    assert not load_cuda_kernels.__wrapped__()  # no CUDA here, whether Triton is installed or not
+    assert "normalised by plain operations, which take longer (" in capfd.readouterr().err

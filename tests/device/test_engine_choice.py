@@ -40,8 +40,8 @@ def test_the_faster_engine_is_used_on_a_device(loop, stacked, expected):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_choice, "cache_directory", lambda: tmp_path)
-    return tmp_path / engine_choice.CACHE
+    monkeypatch.setattr(engine_choice, "CACHE", str(tmp_path))
+    return tmp_path
 
 
 def test_a_run_tries_both_engines_once_and_keeps_the_result(cache, capfd):

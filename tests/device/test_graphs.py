@@ -8,8 +8,8 @@ import torch
 from fl_platform.engines import graphed
 from fl_platform.kernels.graphs import CAPTURES
 from tests.device import simulated
-from tests.device.runs import CPU, DEVICE, counted, run_on
-from tests.device.test_runs import ROUND_OFF, distance
+from tests.device.runs import CPU, DEVICE, counted, distance, run_on
+from tests.device.test_runs import ROUND_OFF
 from tests.federations import make_config
 
 

@@ -47,6 +47,10 @@ def test_equal_to_their_twins(positions, is_strided):
         torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5 * float(a.abs().max()))
 
 
+def test_they_are_tried_out_before_they_are_used():
+    kernels.try_out(torch.device("cpu"))
+
+
 COMPILE = """
 import triton
 from triton.backends.compiler import GPUTarget
@@ -58,9 +62,11 @@ TENSORS = ["x", "weight", "bias", "running_mean", "running_var", "out", "means",
 TENSORS += ["x_gradient", "weight_gradient", "bias_gradient"]
 for kernel, constants in ((forward_kernel, {"UPDATES": True, "BLOCK": 1024}), (backward_kernel, {"BLOCK": 1024})):
     types = {name: TYPES.get(name, "*fp32" if name in TENSORS else "i32") for name in kernel.arg_names}
-    source = ASTSource(fn=kernel, signature=types | dict.fromkeys(constants, "constexpr"), constexprs=constants)
-    for generation in (70, 80, 90):
-        assert triton.compile(source, target=GPUTarget("cuda", generation, 32)).asm["cubin"]
+    ones = {name: 1 for name in types if name in ("channels", "positions", "mask_row") or name.endswith("_position")}
+    for fixed in (constants, constants | ones):  # a number that is 1 becomes part of the code
+        source = ASTSource(fn=kernel, signature=types | dict.fromkeys(fixed, "constexpr"), constexprs=fixed)
+        for generation in (70, 80, 90):
+            assert triton.compile(source, target=GPUTarget("cuda", generation, 32)).asm["cubin"]
 """
 
 

@@ -7,9 +7,9 @@ from fl_platform.errors import OutOfMemory
 from fl_platform.kernels.graphs import CAPTURES
 from fl_platform.runs import metrics
 from tests.device import simulated
-from tests.device.runs import CPU, DEVICE, run_on
+from tests.device.runs import CPU, DEVICE, distance, run_on
 from tests.device.simulated import limited_memory
-from tests.device.test_runs import ROUND_OFF, distance
+from tests.device.test_runs import ROUND_OFF
 from tests.federations import Finished, make_config
 
 PLENTY = 1 << 40

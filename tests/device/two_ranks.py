@@ -1,10 +1,9 @@
-"""One of two ranks on simulated devices, a process of its own: what comes out is saved by the first.
+"""Two ranks on simulated devices, a process each, that share what they import: what comes out is saved by the first."""
 
-RANK=0 python -m tests.device.two_ranks FOLDER METHOD ...
-"""
-
+import multiprocessing
 import os
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tests.device.runs import SimulatedAccelerator
 from tests.federations import Finished, make_config, train
 
 RANKS = 2
+TIMEOUT = timedelta(minutes=2)
 
 
 class SimulatedDDP(DDPStrategy):
@@ -39,7 +39,7 @@ def cases(methods: Iterable[str]) -> dict[str, tuple[str, ...]]:
             f"algorithm.name={method}",
             f"engine={('loop', 'stacked')[number % 2]}",
             "num_rounds=2",
-            "cohort_size=3",
+            "local_steps=2",
         )
         found[method] = args
         if "memory_shard" in dict(walk(ALGORITHMS.get(method))):
@@ -58,12 +58,20 @@ def run(args: tuple[str, ...], **how: Any) -> Finished:
 
 
 def main(folder: Path, methods: list[str]) -> None:
-    """Run the cases of these methods as the rank of the environment."""
+    """Run the cases of these methods on both ranks; raises RuntimeError where the second one fails."""
     torch.set_num_threads(1)
-    rank = int(os.environ["RANK"])
+    second = multiprocessing.get_context("fork").Process(target=run_rank, args=(1, folder, methods))
+    second.start()
+    run_rank(0, folder, methods)
+    second.join()
+    if second.exitcode:
+        raise RuntimeError(f"the second rank ended with {second.exitcode}")
+
+
+def run_rank(rank: int, folder: Path, methods: list[str]) -> None:
     os.environ["LOCAL_RANK"] = str(rank)  # Lightning does not start processes then
     torch.distributed.init_process_group(
-        simulated.NAME, init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=RANKS
+        simulated.NAME, init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=RANKS, timeout=TIMEOUT
     )
     saved = {}
     for name, args in cases(methods).items():

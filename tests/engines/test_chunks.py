@@ -66,6 +66,8 @@ def test_workers_that_fit():
         (MemoryError(), True),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("GET was unable to find an engine to execute this computation"), True),
+        (RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"), True),
         (RuntimeError("expected all tensors to be on the same device"), False),
         (KeyError("memory"), False),
     ],

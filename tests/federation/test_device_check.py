@@ -1,6 +1,7 @@
 """``doctor --device``: methods on a device beside the CPU."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,11 +13,13 @@ from fl_platform.federation.device_check import Agreement, DeviceReport, Timing,
 def test_the_cpu_agrees_with_itself():
     report = examine_device("cpu", ["fedavg", "gradma"])
     assert report.is_ok
-    assert [(a.algorithm, a.engine) for a in report.agreements] == [
-        (name, engine) for name in ("fedavg", "gradma") for engine in ("loop", "stacked")
+    assert [(a.algorithm, a.engine, a.repeats) for a in report.agreements] == [
+        (name, engine, repeats)
+        for name, repeats in (("fedavg", None), ("gradma", None), ("fedavg", True))
+        for engine in ("loop", "stacked")
     ]
-    assert all(a.device == a.cpu > 0 for a in report.agreements)
-    assert len({a.cpu for a in report.agreements}) == 4  # the engines compute differently, and that is seen
+    assert all(0 < a.device == a.cpu < 1e-3 for a in report.agreements)  # round-off: what is compared is not chaotic
+    assert len({a.cpu for a in report.agreements}) == 6  # the engines compute differently, and that is seen
     assert {(t.engine, t.precision) for t in report.timings} == {
         (engine, precision) for engine in ("loop", "stacked") for precision in ("float32", "float64", "bf16-mixed")
     }
@@ -33,12 +36,18 @@ def test_a_device_that_computes_in_fewer_digits_is_seen(name):
 
 
 def test_a_device_that_is_far_off_is_seen():
+    good = Agreement("fedavg", "stacked", device=1e-6, cpu=1e-6, repeats=True)
     bad = Agreement("fedavg", "loop", device=1e-2, cpu=1e-6)
     report = DeviceReport(
-        "cuda", "a card", {"torch": "2"}, [bad], [Timing("loop", "float32", 0.001, 5_000_000)], minutes=0.5
+        "cuda", "a card", {"torch": "2"}, [good, bad], [Timing("loop", "float32", 0.001, 5_000_000)], minutes=0.5
     )
     assert not report.is_ok
-    assert "| fedavg | loop | 1.0e-02 | 1.0e-06 | NO |" in report.markdown()
+    rows = [line for line in report.markdown().splitlines() if line.startswith("| fedavg")]
+    assert rows == [
+        "| fedavg | mlp | loop | 1.0e-02 | 1.0e-06 |  | NO |",
+        "| fedavg | mlp | stacked | 1.0e-06 | 1.0e-06 | yes | yes |",
+    ]
+    assert not replace(good, repeats=False).is_ok
     assert "| loop | float32 | no | 1.00 | 5.0 |" in report.markdown()
 
 

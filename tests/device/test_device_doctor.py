@@ -26,6 +26,7 @@ def reachable(monkeypatch):
     monkeypatch.setattr(trainer, "device_arguments", arguments)
     monkeypatch.setattr(device_check, "check_device", lambda *args: None)
     monkeypatch.setitem(CAPTURES, simulated.NAME, simulated.capture)
+    monkeypatch.setattr(device_check, "TIMED", ("num_rounds=2",))
 
 
 def test_the_report_of_a_second_device(reachable):
@@ -34,12 +35,15 @@ def test_the_report_of_a_second_device(reachable):
     report = device_check.examine_device(simulated.NAME, list(names), said.append)
     assert report.is_ok
     assert [line.partition(" (")[0] for line in said] == [
-        "[1/2] local_only: agrees",
-        "[2/2] gradma: agrees",
+        "[1/3] local_only: agrees",
+        "[2/3] gradma: agrees",
+        "[3/3] fedavg with convolutions: agrees",
         "times of 7 combinations of engine, precision and graphs",
     ]
-    assert [(a.algorithm, a.engine) for a in report.agreements] == [
-        (name, engine) for name in names for engine in ("loop", "stacked")
+    assert [(a.algorithm, a.model, a.engine, a.repeats) for a in report.agreements] == [
+        (*case, engine, case[1] == "resnet20" or None)
+        for case in (("local_only", "mlp"), ("gradma", "mlp"), ("fedavg", "resnet20"))
+        for engine in ("loop", "stacked")
     ]
     assert [t.graphs for t in report.timings] == [False] * 6 + [True]
     assert "| stacked | float32 | yes |" in report.markdown()
@@ -54,6 +58,6 @@ def test_a_method_that_fails_on_the_device_is_reported_and_the_others_go_on(reac
     said: list[str] = []
     report = device_check.examine_device(simulated.NAME, ["fedprox", "fedavg"], said.append)
     assert not report.is_ok
-    assert [a.is_ok for a in report.agreements] == [False, False, True, True]
+    assert [a.is_ok for a in report.agreements] == [False, False, True, True, True, True]
     assert "DOES NOT AGREE" in said[0]
     assert "expected all tensors to be on the same device" in report.markdown()

@@ -5,8 +5,8 @@ import pytest
 
 from fl_platform.data.samples import Samples
 from fl_platform.data.sets.base import Dataset
-from tests.device.runs import CPU, DEVICE, run_on
-from tests.device.test_runs import ROUND_OFF, both, distance
+from tests.device.runs import CPU, DEVICE, distance, run_on
+from tests.device.test_runs import ROUND_OFF, both
 from tests.federations import described, make_config, make_module
 
 OPTIONS = [
