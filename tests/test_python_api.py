@@ -94,7 +94,7 @@ def test_a_table_is_a_frame(swept):
     row = numbers.iloc[0]
     assert frame.iloc[0, 0] == f"{row['mean']:.2f}±{row['std_ddof1']:.2f} (n=2)"
     free = fl.table(swept, rows="algorithm.name", columns="seed", where={"algorithm.name": "fedavg"})
-    assert (free.index.tolist(), free.columns.tolist()) == (["fedavg"], ["seed=0", "seed=1", "seed=7"])
+    assert (free.index.tolist(), free.columns.tolist()) == (["FedAvg"], ["seed=0", "seed=1", "seed=7"])
 
 
 def test_curves_are_a_figure_that_a_notebook_shows(swept):
