@@ -1,7 +1,7 @@
 """Panels of curves over rounds, bytes or seconds: means over seeds with bands, or every seed as a thin line."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from fl_platform.reporting import canvas
 from fl_platform.reporting.curves import Curve, Seed, average
 from fl_platform.reporting.measures import by_round, is_share
 from fl_platform.reporting.panel_text import axis_name, share_labels
-from fl_platform.reporting.ranges import Drawn, add_inset, fit_range, label_ends
+from fl_platform.reporting.ranges import Drawn, add_inset, end_of, fit_range, label_ends
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs
 
@@ -38,6 +38,7 @@ LABELS = {
     metrics.QP_SERVER_RATIO: "Norm kept by the server QP",
 }
 AXES = {"rounds": metrics.ROUND, "bytes": metrics.TOTAL_BYTES, "seconds": metrics.TOTAL_SECONDS}
+_CROWD = 8  # lines that end close together: too many for one panel
 _BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 
 
@@ -69,6 +70,7 @@ def curve_figure(
 ) -> canvas.ShownFigure:
     """A row of panels per title and chart, or one panel per title where there is one chart.
 
+    Where the only panel has many lines that end close together and no room for an inset, a second one shows their end.
     Raises UserError where no finished run has what the figure shows.
     """
     if smooth < 1:
@@ -77,21 +79,48 @@ def curve_figure(
     if not panels or not charts or not needed <= set(runs.rounds.columns):
         shown = ", ".join(sorted({chart.metric for chart in charts})) or "qp/*"
         raise UserError(f"no finished run has what this figure shows ({shown})")
-    places = [(title, chart) for title in panels for chart in charts]
     tables = {key: by_round(runs, key) for key in needed - {metrics.ROUND}}
+    places = [Place(title, chart) for title in panels for chart in charts]
+    figure, is_crowded = _figure(panels, places, tables, smooth, each_seed)
+    if len(places) == 1 and is_crowded:
+        places.append(replace(places[0], is_end=True))
+        figure, _ = _figure(panels, places, tables, smooth, each_seed)
+    return figure
+
+
+@dataclass(frozen=True)
+class Place:
+    """A panel of a figure; ``is_end`` for one that enlarges where the lines end."""
+
+    title: str
+    chart: Chart
+    is_end: bool = False
+
+
+def _figure(
+    panels: Mapping[str, Sequence[Line]],
+    places: Sequence[Place],
+    tables: Mapping[str, pd.DataFrame],
+    smooth: int,
+    each_seed: bool,
+) -> tuple[canvas.ShownFigure, bool]:
+    """The figure, and whether lines of its last panel end too close together to be told apart."""
     with canvas.drawing() as look:
+        charts, is_crowded = {place.chart for place in places}, False
         columns = len(charts) if len(charts) > 1 else None
         if columns and look.most_columns < columns:
             columns = look.most_columns
         figure, axes = canvas.panels(len(places), columns)
         drawn = []
-        for axis, (title, chart) in zip(axes, places, strict=True):
-            alpha = min(0.15, 0.5 / len(panels[title]))  # many bands on each other must not hide the lines
-            lines = [_draw(axis, line, tables, chart, smooth, None if each_seed else alpha) for line in panels[title]]
+        for axis, place in zip(axes, places, strict=True):
+            own = panels[place.title]
+            alpha = min(0.15, 0.5 / len(own))  # many bands on each other must not hide the lines
+            lines = [_draw(axis, line, tables, place.chart, smooth, None if each_seed else alpha) for line in own]
             drawn.append([line for line in lines if line is not None])
-            _finish(axis, chart, drawn[-1])
-            axis.set_title(canvas.label(title))
-            axis.set_ylabel(axis_name(figure, chart.label))
+            _finish(axis, place.chart, drawn[-1])
+            is_crowded = _show_end(axis, drawn[-1], place.is_end)
+            axis.set_title("The end, enlarged" if place.is_end else canvas.label(place.title))
+            axis.set_ylabel(axis_name(figure, place.chart.label))
         share_labels(figure, axes)
         height = figure.get_figheight() / figure.num_rows
         note = seeds_note([one.curve for lines in drawn for one in lines], each_seed=each_seed)
@@ -99,7 +128,7 @@ def curve_figure(
             figure.supxlabel(note, fontsize=look.small)
         else:
             canvas.legend(figure, axes, note)
-    return figure
+    return figure, is_crowded
 
 
 def seeds_note(curves: Sequence[Curve], *, each_seed: bool = False) -> str:
@@ -115,7 +144,7 @@ def seeds_note(curves: Sequence[Curve], *, each_seed: bool = False) -> str:
 
 
 def _finish(axis: Axes, chart: Chart, drawn: Sequence[Drawn]) -> None:
-    """The range, ticks and name of the axes, and an inset where curves lie on each other."""
+    """The range, ticks and name of the axes."""
     fit_range(axis, drawn, metric_is_rising=chart.metric == metrics.TEST_ACCURACY)
     axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=chart.axis == "rounds"))
     axis.yaxis.set_major_locator(MaxNLocator(nbins=5))
@@ -130,7 +159,19 @@ def _finish(axis: Axes, chart: Chart, drawn: Sequence[Drawn]) -> None:
     if ends:
         starts = [float(one.curve.x[0]) for one in drawn if len(one.curve.x)]
         axis.set_xlim(min(starts), max(max(ends), min(starts) + 1e-9) * 1.0)
-    add_inset(axis, drawn)
+
+
+def _show_end(axis: Axes, drawn: Sequence[Drawn], is_end: bool) -> bool:
+    """Enlarge where curves lie on each other, in an inset or, of a panel of the end, as a whole.
+
+    Returns whether many end close together and there was no room for an inset.
+    """
+    end = end_of(axis, drawn)
+    if is_end and end is not None:
+        axis.set_xlim(*end.x)
+        axis.set_ylim(*end.y)
+        return False
+    return add_inset(axis, drawn) is None and end is not None and end.count >= _CROWD
 
 
 def _draw(

@@ -48,8 +48,17 @@ def _quantile(x: "np.ndarray[tuple[int], np.dtype[np.float64]]", part: float) ->
     return float(x[0] + part * (x[-1] - x[0])) if len(x) else 0.0
 
 
-def add_inset(axis: Axes, drawn: Sequence[Drawn]) -> Axes | None:
-    """An inset of the last rounds at the lower right, where many curves end close together and leave room for it."""
+@dataclass(frozen=True)
+class End:
+    """The last part of the x axis, where ``count`` curves end close together: its limits."""
+
+    count: int
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+
+def end_of(axis: Axes, drawn: Sequence[Drawn]) -> End | None:
+    """Where the most curves end close together; None for a few, or where they do not reach the end of the axis."""
     low, high = axis.get_ylim()
     left, right = axis.get_xlim()
     start = right - _END * (right - left)
@@ -57,15 +66,22 @@ def add_inset(axis: Axes, drawn: Sequence[Drawn]) -> Axes | None:
     if len(close) < _MANY or any(one.curve.x[-1] < start for one in close):  # over seconds, ends lie apart
         return None
     shown = np.concatenate([one.curve.mean[one.curve.x >= start] for one in close])
-    margin = 0.1 * np.ptp(shown) or 0.1
-    box = _room(axis, drawn)
-    if box is None or (np.ptp(shown) + 2 * margin) / (high - low) * _ENLARGED > box[3]:
+    margin = 0.1 * float(np.ptp(shown)) or 0.1
+    last = max(float(one.curve.x[-1]) for one in close)
+    return End(len(close), (start, last), (float(shown.min()) - margin, float(shown.max()) + margin))
+
+
+def add_inset(axis: Axes, drawn: Sequence[Drawn]) -> Axes | None:
+    """An inset of the last rounds at the lower right, where many curves end close together and leave room for it."""
+    low, high = axis.get_ylim()
+    end, box = end_of(axis, drawn), _room(axis, drawn)
+    if end is None or box is None or (end.y[1] - end.y[0]) / (high - low) * _ENLARGED > box[3]:
         return None
     inset = axis.inset_axes(box)
     for one in drawn:
         inset.plot(one.curve.x, one.curve.mean, color=one.color, linestyle=one.dashes, lw=0.8)
-    inset.set_xlim(start, max(one.curve.x[-1] for one in close))
-    inset.set_ylim(shown.min() - margin, shown.max() + margin)
+    inset.set_xlim(*end.x)
+    inset.set_ylim(*end.y)
     inset.tick_params(labelsize=canvas.look().small - 1, pad=1, length=2)
     inset.locator_params(nbins=3)
     axis.indicate_inset_zoom(inset, edgecolor="0.4", linewidth=0.5)

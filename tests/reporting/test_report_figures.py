@@ -108,6 +108,17 @@ def test_rates_lie_on_a_logarithmic_axis() -> None:
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0.01", "0.03", "0.1"]
 
 
+def test_lines_that_end_too_close_get_a_panel_of_their_end() -> None:
+    rise = 1 - 0.7 ** np.arange(1, 31)
+    close = [make_log(name, accuracy=(0.9 + place / 1000) * rise) for place, name in enumerate(list(METHODS)[:9])]
+    low = make_log("gradma", accuracy=0.1 * rise)  # where an inset would be
+    whole, end = figures.accuracy_curves(load(*close, low)).axes
+    assert end.get_title() == "The end, enlarged"
+    assert end.get_ylim()[0] > 85 > whole.get_ylim()[0]
+    assert end.get_xlim() == pytest.approx((24.2, 30))
+    assert len(figures.accuracy_curves(load(*close[:7], low)).axes) == 1
+
+
 def test_a_key_of_the_scenario_does_not_divide_panels() -> None:
     logs = [
         make_log("fedavg", seed, local_lr=rate, data__dirichlet_omega=omega)
