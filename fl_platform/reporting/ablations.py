@@ -14,11 +14,12 @@ from fl_platform.paper.methods import order
 from fl_platform.reporting import canvas
 from fl_platform.reporting.cells import panel_of, varying_keys
 from fl_platform.reporting.measures import MEASURES, Measure, per_run
-from fl_platform.reporting.panel_text import axis_name, set_ticks, share_labels
+from fl_platform.reporting.panel_text import axis_name, room_in, set_ticks, share_labels
 from fl_platform.reporting.styles import SEQUENCE, methods_in
 from fl_platform.runs.frames import Runs, config_column
 
 METHOD = "config.algorithm.name"
+_MOST_NUMBERS = 60  # over bars
 Panels = dict[str, dict[tuple[Any, ...], pd.DataFrame]]
 
 
@@ -157,8 +158,9 @@ def bars(runs: Runs, key: str, value: str = "top_accuracy") -> Figure:
                 width=0.7,
                 capsize=2.5,
             )
+            angle = 90 if len(means) * 4.5 > room_in(figure) else 0
             for place, (mean, spread) in enumerate(zip(means, spreads, strict=True)):
-                text = f"{mean:.{min(measure.decimals, 1)}f}"
+                text = f"{mean:.{min(measure.decimals, 1)}f}" if len(means) <= _MOST_NUMBERS else ""
                 axis.annotate(
                     text,
                     (place, mean + spread),
@@ -166,9 +168,11 @@ def bars(runs: Runs, key: str, value: str = "top_accuracy") -> Figure:
                     textcoords="offset points",
                     ha="center",
                     fontsize=look.small - 1,
+                    va="bottom",
+                    rotation=angle,
                 )
             set_ticks(figure, axis, _texts(runs, column, (values[0] for values in settings)))
-            _bar_range(axis, means, spreads)
+            _bar_range(axis, means, spreads, 0.25 if angle else 0.12)
             axis.grid(axis="x", visible=False)
             axis.set_title(canvas.label(title))
             axis.set_xlabel("" if column == METHOD else canvas.key_label(key))
@@ -179,7 +183,7 @@ def bars(runs: Runs, key: str, value: str = "top_accuracy") -> Figure:
     return figure
 
 
-def _bar_range(axis: Axes, means: "np.ndarray[Any, Any]", spreads: "np.ndarray[Any, Any]") -> None:
+def _bar_range(axis: Axes, means: "np.ndarray[Any, Any]", spreads: "np.ndarray[Any, Any]", above: float) -> None:
     """Bars begin at zero, and end below the numbers over them."""
     low, high = min(0.0, float((means - spreads).min())), max(0.0, float((means + spreads).max()))
-    axis.set_ylim(1.12 * low, high + 0.12 * (high - low) if high > low else 1.0)
+    axis.set_ylim(1.12 * low, high + above * (high - low) if high > low else 1.0)

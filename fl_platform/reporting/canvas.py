@@ -90,6 +90,7 @@ STYLES: dict[str, Look] = {
 }
 """The values of ``style``; widths in inches are those of a column and a page of CVPR's style, and of a slide."""
 DEFAULT_STYLE = "notebook"
+_LONGEST_LEGEND = 24  # entries of a column beside the panels
 _look: ContextVar[Look] = ContextVar("look", default=STYLES[DEFAULT_STYLE])
 
 
@@ -243,10 +244,11 @@ def legend(figure: ShownFigure, axes: list[Axes], title: str = "") -> None:
         kept = min(columns, math.ceil(len(names) / tall))
         figure.legend(*given, loc="center", bbox_to_anchor=anchor, ncols=kept, **marks).set_in_layout(False)
     elif own.width is None:
-        figure.set_figwidth(figure.get_figwidth() + 0.7 + 0.075 * max(max(map(len, names)), len(title)))
-        figure.set_figheight(max(figure.get_figheight(), 0.3 + 0.2 * (len(names) + bool(title))))
+        columns = math.ceil(len(names) / max(_LONGEST_LEGEND, int(figure.get_figheight() / 0.2) - 2))
+        figure.set_figwidth(figure.get_figwidth() + columns * (0.7 + 0.075 * max(max(map(len, names)), len(title))))
+        figure.set_figheight(max(figure.get_figheight(), 0.3 + 0.2 * (math.ceil(len(names) / columns) + bool(title))))
         marks["handlelength"] = 3.2
-        figure.legend(*given, loc="outside right upper", **marks)
+        figure.legend(*given, loc="outside right upper", ncols=columns, **marks)
     else:
         columns = max(1, min(len(names), int((own.width - 0.1) / entry)))
         rows = math.ceil(len(names) / columns) + bool(title)

@@ -17,12 +17,17 @@ def axis_name(figure: ShownFigure, text: str) -> str:
     return "\n".join(textwrap.wrap(text, min(most, math.ceil(len(text) / lines) + 3))) if lines > 1 else text
 
 
+def room_in(figure: ShownFigure) -> float:
+    """How many characters of ticks fit side by side below a panel."""
+    return 0.8 * figure.get_figwidth() / figure.num_columns * 72 / (0.5 * figure.look.small)
+
+
 def set_ticks(figure: ShownFigure, axis: Axes, names: Sequence[str]) -> None:
-    """Name the places 0, 1, ... of the x axis, slanted where the names are wider than the panel."""
+    """Name the places 0, 1, ... of the x axis, slanted or upright where the names are wider than the panel."""
     axis.set_xticks(range(len(names)), names)
-    room = 0.8 * figure.get_figwidth() / figure.num_columns * 72 / (0.5 * figure.look.small)  # in characters
+    room = room_in(figure)
     if sum(len(name) + 2 for name in names) > room:
-        angle = 90 if len(names) * 2.5 > room else 25
+        angle = 90 if len(names) * 5.7 > room else 25  # slanted lines are as far apart as 5.7 characters are wide
         axis.tick_params(axis="x", labelrotation=angle)
         for name in axis.get_xticklabels():
             name.set(ha="center" if angle == 90 else "right", rotation_mode="anchor" if angle != 90 else "default")

@@ -205,6 +205,8 @@ def test_a_run_has_the_accuracy_of_its_classes(site: Site) -> None:
 def test_tables_one_and_two(site: Site) -> None:
     ids = "ids=fedavg-0,fedavg-1,gradma-0,gradma-1"
     found = site.get(f"/api/tables?{ids}")
+    assert found["first"]["files"]["tex"].startswith("% needs")
+    assert found["first"]["files"]["csv"].startswith("algorithm,")
     assert found["first"]["title"] == "Top test accuracy (%)"
     labels = [line[0] for block in found["first"]["blocks"] for line in block]
     assert labels == ["FedAvg", "GradMA"]
