@@ -99,6 +99,7 @@ def in_chunks(
             refusal = " ".join(str(error).split())
         work.gradient_passes[:] = counted
         if refusal is not None:
+            pool.forget_graphs()  # of longer stacks, which keep memory of their own
             memory.release()  # here: while the error was handled, its frames held the tensors of the piece
             pool.fitting = fitting = halved(rows.stop - rows.start, device, refusal)
     return found

@@ -182,7 +182,7 @@ def described(device: str) -> dict[str, str]:
     if device.startswith("cuda"):
         card = torch.cuda.get_device_properties(device)
         about |= {
-            "CUDA": f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
+            "CUDA": f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",  # type: ignore[no-untyped-call]
             "devices of this kind": str(torch.cuda.device_count()),
             "compute capability": f"{card.major}.{card.minor}",
             "memory": f"{card.total_memory / 1e9:.1f} GB",
@@ -195,7 +195,7 @@ def compare(device: str, name: str, *more: str, repeats: bool = False) -> Iterat
     """A method on both engines, beside the CPU, with the keys that it needs; ``repeats``: twice on the device."""
     method = (f"algorithm.name={name}", *(need.partition("|")[0] for need in base.get(name).needs), *more)
     exact = trained(*method, "device=cpu", "engine=loop", "precision=float64")
-    model = exact.config.model.name
+    model = str(exact.config.model.name)
     for engine in ENGINES:
         args = (*method, f"engine={engine}")
         here = distance(trained(*args, "device=cpu"), exact)

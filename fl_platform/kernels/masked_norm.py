@@ -7,6 +7,8 @@ twins, and compiles them for GPUs of three generations.
 Each program computes one channel of one worker: its statistics in one pass over the batch and the result in another.
 """
 
+from contextlib import AbstractContextManager
+
 import torch
 import triton
 import triton.language as tl
@@ -129,7 +131,7 @@ def forward(
     workers, rows, channels, positions = flat.shape
     means, reciprocals = (x.new_empty(workers, channels) for _ in range(2))
     strided = (flat, out, weight, bias, mask, running_mean, running_var)
-    with torch.cuda.device_of(x):  # Triton starts kernels on the current device, whatever that of their arguments
+    with on_device_of(x):
         forward_kernel[(workers * channels,)](
             flat, weight, bias, mask, running_mean, running_var, out, means, reciprocals, rows, channels, positions,
             momentum, eps, *(length for tensor in strided for length in tensor.stride()),
@@ -148,13 +150,18 @@ def backward(
     found = torch.empty_like(flat)
     workers, rows, channels, positions = flat.shape
     weight_gradient, bias_gradient = (x.new_empty(workers, channels) for _ in range(2))
-    with torch.cuda.device_of(x):
+    with on_device_of(x):
         backward_kernel[(workers * channels,)](
             slopes, flat, weight, mask, mean, reciprocal, found, weight_gradient, bias_gradient,
             rows, channels, positions, *slopes.stride(), *flat.stride(), *found.stride(), *weight.stride(),
             *mask.stride(), BLOCK=BLOCK,
         )  # fmt: skip
     return found.view(x.shape), weight_gradient, bias_gradient
+
+
+def on_device_of(x: Tensor) -> AbstractContextManager[object]:
+    """Triton starts kernels on the current device, whatever that of their arguments is."""
+    return torch.cuda.device_of(x)  # type: ignore[no-untyped-call]
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ def reachable(monkeypatch):
     monkeypatch.setattr(device_check, "check_device", lambda *args: None)
     monkeypatch.setitem(CAPTURES, simulated.NAME, simulated.capture)
     monkeypatch.setattr(device_check, "TIMED", ("num_rounds=2",))
+    monkeypatch.setattr(device_check, "CONVOLUTIONS", (*device_check.CONVOLUTIONS, "local_steps=1", "num_rounds=1"))
 
 
 def test_the_report_of_a_second_device(reachable):

@@ -75,6 +75,17 @@ def test_a_probe_leaves_no_graphs_behind(monkeypatch):
     assert sizes == {(6,)}
 
 
+def test_a_halved_chunk_leaves_no_graphs_of_the_longer_one_behind(monkeypatch):
+    monkeypatch.setitem(CAPTURES, simulated.NAME, simulated.capture)
+    whole, half = (most_bytes(f"cohort_chunk={chunk}", "graphs=true", "num_rounds=1") for chunk in (6, 3))
+    with limited_memory((whole + half) // 2) as memory:
+        found = run_on(DEVICE, make_config(*ARGUMENTS, "graphs=true", "cohort_chunk=6"))
+    assert memory.refusals
+    with found.module.threads.borrowed() as training:
+        sizes = {dict(key[1:])["keys"] for key in training.graphs}
+    assert sizes <= {(3,), (1,)}
+
+
 def test_memory_is_counted_while_tensors_live():
     with limited_memory(1000) as memory:
         first = torch.zeros(100, device=DEVICE)
