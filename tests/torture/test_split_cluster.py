@@ -26,6 +26,7 @@ QUICK = {  # a lost host is noticed in seconds, not in a minute
     "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_AUTH_MODE": "disabled",  # else a head that finds a token in the home directory asks the other host for it
 }
 
 
