@@ -15,7 +15,7 @@ COMPARED: tuple[str, ...] = (
     *("fedadam", "fedyogi", "fedadagrad", "fedexp", "fedmom"),
     *("fednova", "fedcm", "domo", "mime", "fedsam", "mofedsam", "fedspeed", "fedlc", "fedrs", "fedntd", "feddecorr"),
     *("median", "trimmed_mean", "krum", "multi_krum", "rfa", "norm_clipping"),
-    *("dp_fedavg", "dp_fedavgm"),
+    *("dp_fedavg", "dp_fedavgm", "dp_ftrl", "dp_ftrlm"),
 )
 """The methods that are judged by the server's model, by group, the paper's first."""
 
@@ -38,7 +38,10 @@ SEARCH_SEED = 3
 VALIDATION = {"digits": 0.2, "mnist": 0.1}
 """The share of the training data that a search holds out and scores."""
 
-NEEDED = {"dp_fedavg": "model.norm=group", "dp_fedavgm": "model.norm=group"}
+NEEDED = {
+    **dict.fromkeys(("dp_fedavg", "dp_fedavgm"), "model.norm=group"),
+    **dict.fromkeys(("dp_ftrl", "dp_ftrlm"), "model.norm=group cohort_sampling=epochs"),
+}
 """Arguments without which a method is refused."""
 
 DIGITS: dict[str, Any] = {

@@ -109,6 +109,7 @@ def test_tables_show_references_above_and_below_and_never_as_the_best():
     groups = {"centralised": "reference", "local_only": "reference", "median": "robust", "krum": "robust"}
     numbers = pd.DataFrame(
         {
+            "n": 1,
             "algorithm": name,
             "method": method_of(name, name, groups.get(name)),
             "scenario": place,

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fl_platform.__main__ import main
+from fl_platform.cli import main
 from fl_platform.paper.methods import FURTHER_GROUPS, METHODS, PAPER
 
 

@@ -8,7 +8,8 @@ from fl_platform.reporting.layout import layout, scenario_header
 
 def as_cells(frame, score):
     own = frame[[scenario in PAPER_SCENARIOS for scenario in frame["scenario"]]]
-    return own.assign(method=own["algorithm"].map(METHODS), text=own[score.name].astype(str), score=score[own.index])
+    methods = own["algorithm"].map(METHODS)
+    return own.assign(method=methods, text=own[score.name].astype(str), score=score[own.index], n=3)
 
 
 def test_both_tables_are_complete() -> None:

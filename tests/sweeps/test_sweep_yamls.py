@@ -29,8 +29,8 @@ SIZES = {
     "fig_memory_mnist": 7 * 9, "fig_memory_cifar10": 7 * 9, "fig_policies_mnist": 5 * 9, "demo_digits": 32,
     "variants_mnist": 54,
     "rates_mnist": 324,
-    "robust_digits": 7 * 3 * 5 * 2 * 3, "tune_benchmark_digits": 40 * 4, "benchmark_digits": 40 * 3,
-    "tune_benchmark_mnist": 40 * 6, "benchmark_mnist": 40 * 3, "tune_personal_mnist": 7 * 6, "personal_mnist": 7 * 3,
+    "robust_digits": 7 * 3 * 5 * 2 * 3, "tune_benchmark_digits": 42 * 4, "benchmark_digits": 42 * 3,
+    "tune_benchmark_mnist": 42 * 6, "benchmark_mnist": 42 * 3, "tune_personal_mnist": 7 * 6, "personal_mnist": 7 * 3,
 }  # fmt: skip
 SMALL = [
     "data.name=digits",
