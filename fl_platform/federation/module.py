@@ -51,7 +51,7 @@ from fl_platform.federation.training_pool import training_pool
 from fl_platform.federation.worker_evaluation import FineTuning, WorkerEvaluation, mean_over_workers, with_tests
 from fl_platform.models.classifier import as_inputs
 from fl_platform.models.layers import Pass
-from fl_platform.models.network import PRECISIONS, Network, prefer_deterministic, refuse_tf32
+from fl_platform.models.network import PRECISIONS, Network, exact_arithmetic
 from fl_platform.runs import formats, metrics
 from fl_platform.tracking.loggers import log_row
 
@@ -122,8 +122,7 @@ class FederatedModule(L.LightningModule):
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
-        refuse_tf32()
-        prefer_deterministic()
+        exact_arithmetic()
         if stage == "fit" or not hasattr(self, "algorithm"):
             self.algorithm = the_algorithm(self.trainer)
         self.train_samples, self.test_samples = (

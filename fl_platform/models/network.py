@@ -37,8 +37,9 @@ def refuse_tf32() -> None:
         layers.fp32_precision = "ieee"  # type: ignore[union-attr]
 
 
-def prefer_deterministic() -> None:
-    """Let cuDNN use only algorithms that add up in a fixed order, so that a run repeats its bits on the same GPU."""
+def exact_arithmetic() -> None:
+    """Refuse TensorFloat-32, and let cuDNN add up in a fixed order, so that a run repeats its bits on the same GPU."""
+    refuse_tf32()
     torch.backends.cudnn.deterministic = True
 
 
