@@ -64,9 +64,9 @@ def is_other_rank() -> bool:
 
 def resume_command(spec: RunSpec) -> str:
     """The command that continues a run, with the arguments that name code of the user's."""
-    from fl_platform.federation.named_code import as_keys, code_arguments
+    from fl_platform.federation.named_code import code_arguments
 
-    code = code_arguments(as_keys(spec.config))
+    code = code_arguments(to_dict(spec.config))
     keys = [f"{key}={shown(value)}" for key, value in code.items()]
     command = ["python", "-m", "fl_platform", "run", "--resume", spec.run_id, *keys, f"output.dir={spec.output}"]
     return shlex.join(command)

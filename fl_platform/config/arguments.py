@@ -4,8 +4,10 @@ It needs the standard library alone, so that help and `doctor` work where nothin
 """
 
 import argparse
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,15 +54,25 @@ def parse_run(arguments: list[str]) -> RunArguments:
         description="One federated run. Keys are listed by `fl_platform config`.",
         epilog="example: fl_platform run data.name=mnist algorithm.name=fedprox algorithm.mu=0.1 num_rounds=50",
     )
-    return _parse(parser, arguments)
+    return _read(_declare(parser), arguments)
 
 
 def parse_command(arguments: list[str]) -> RunArguments:
     """Return the arguments of ``run`` in the command of a trial; UserError for what ``run`` would refuse."""
-    return _parse(_QuietParser(add_help=False), arguments)
+    with _one_at_a_time:  # argparse notes on the parser how far it is
+        return _read(_command_parser(), arguments)
 
 
-def _parse(parser: Parser, arguments: list[str]) -> RunArguments:
+_one_at_a_time = threading.Lock()
+
+
+@cache
+def _command_parser() -> Parser:
+    """Made once for all trials of a sweep; with a ``usage``, which argparse would otherwise format every time."""
+    return _declare(_QuietParser(add_help=False, usage="fl_platform run"))
+
+
+def _declare(parser: Parser) -> Parser:
     add_keys(parser)
     parser.add_argument(
         "--resume", metavar="RUN_ID_OR_PATH", help="continue from a run's newest checkpoint, or from this one"
@@ -75,6 +87,10 @@ def _parse(parser: Parser, arguments: list[str]) -> RunArguments:
         help="drop algorithm.<field> keys that only other algorithms have, as a sweep over algorithms needs",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
+    return parser
+
+
+def _read(parser: Parser, arguments: list[str]) -> RunArguments:
     return RunArguments(**vars(parse_keys(parser, arguments)))
 
 

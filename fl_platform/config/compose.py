@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fl_platform.config.given import Given, lay_over, put_nested, select
 from fl_platform.config.merge import merge
 from fl_platform.config.migrate import MOVED
 from fl_platform.config.options import check
@@ -31,6 +32,7 @@ LONGEST_TAG = 64
 """Characters of a W&B tag."""
 
 
+@lru_cache(maxsize=1024)
 def check_key(key: str) -> None:
     """Raise UserError unless ``key`` is an option, a group, or lies in an open group."""
     keys = known_keys()
@@ -57,13 +59,13 @@ def synonyms() -> dict[str, str]:
     return found
 
 
-def parse_arguments(arguments: list[str]) -> DictConfig:
-    """Return ``key=value`` arguments, values in YAML, as a nested config."""
-    merged = OmegaConf.create()
+def parse_arguments(arguments: list[str]) -> Given:
+    """Return ``key=value`` arguments, values in YAML, as nested keys."""
+    given: Given = {}
     for argument in arguments:
         name, value = parse_argument(argument)
-        put(merged, {name: value})
-    return merged
+        put(given, {name: value})
+    return given
 
 
 def parse_argument(argument: str) -> tuple[str, Any]:
@@ -93,7 +95,7 @@ _LIMIT = "max_yaml_expanded_nodes"  # OmegaConf's own, from 2.4 on; ``check_size
 _WITHOUT_LIMIT: dict[str, Any] = {_LIMIT: None} if _LIMIT in inspect.signature(OmegaConf.load).parameters else {}
 
 
-def parse_file(path: Path) -> DictConfig:
+def parse_file(path: Path) -> Given:
     """A YAML file of the same keys."""
     return parse_mapping(read_yaml(path, f"--config {path}"), f"--config {path}")
 
@@ -116,17 +118,17 @@ def read_yaml(path: Path, source: str) -> dict[Any, Any]:
     return loaded
 
 
-def parse_mapping(values: dict[Any, Any], source: str) -> DictConfig:
+def parse_mapping(values: dict[Any, Any], source: str) -> Given:
     """Nested or dotted keys from a file, a checkpoint or a sweep, checked against the known ones."""
-    merged = OmegaConf.create()
+    given: Given = {}
     try:
-        put(merged, values)
+        put(given, values)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-    return merged
+    return given
 
 
-def put(merged: DictConfig, values: dict[Any, Any]) -> None:
+def put(given: Given, values: dict[Any, Any]) -> None:
     """Set keys that exist to values that are plain."""
     options, seen = known_keys(), set()
     for name, value in flatten(values):
@@ -138,12 +140,8 @@ def put(merged: DictConfig, values: dict[Any, Any]) -> None:
         if (name not in options or name in OPEN_GROUPS) and not isinstance(value, dict) and not below_open_group(name):
             hint = f"; did you mean {name}.name={value}?" if isinstance(value, str) else ""
             raise UserError(f"{name}={shown(value)} has the wrong type; {name} is a group of keys{hint}")
-        try:
-            OmegaConf.update(merged, name, value, force_add=True)
-        except OmegaConfBaseException:
-            raise UserError(
-                f"{name}={shown(value)} does not go with the {name} given before it; give it once"
-            ) from None
+        if not put_nested(given, name, value):
+            raise UserError(f"{name}={shown(value)} does not go with the {name} given before it; give it once")
 
 
 def below_open_group(name: str) -> bool:
@@ -153,7 +151,7 @@ def below_open_group(name: str) -> bool:
 
 def check_plain(name: str, value: Any) -> None:
     """Refuse what OmegaConf would evaluate, and what JSON cannot hold: a configuration says everything itself."""
-    if below_open_group(name) and not isinstance(value, str | int | float | list | dict | None):
+    if not isinstance(value, str | int | float | list | dict | None):
         raise UserError(f"{name}={value} is a {type(value).__name__}; write a number, a word, true, false or null")
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
         raise UserError(f"{name}={value} is not allowed: keys are words")
@@ -173,23 +171,22 @@ def compose(arguments: list[str], files: list[Path] | None = None) -> Config:
     """
     if not files:
         return from_given(parse_arguments(arguments))
-    given = OmegaConf.create()
-    for path in files:
-        given.merge_with(parse_file(path))
-    given.merge_with(parse_arguments(arguments))
+    given: Given = {}
+    for source in (*map(parse_file, files), parse_arguments(arguments)):
+        lay_over(given, source)
     return from_given(given)
 
 
-def from_given(given: DictConfig) -> Config:
+def from_given(given: Given) -> Config:
     """A checked Config from explicitly given keys; preset, scenario, chosen and point fill what they leave open."""
 
     def selected(key: str, default: str | None = None) -> str | None:
-        value = OmegaConf.select(given, key)
+        value = given.get(key)
         return default if value is None else str(value)
 
     sources = [point_values(selected("point") or ""), given]
     algorithm = next(
-        (str(name) for source in reversed(sources) if (name := OmegaConf.select(source, "algorithm.name"))), "fedavg"
+        (str(name) for source in reversed(sources) if (name := select(source, "algorithm.name"))), "fedavg"
     )
     scenario = selected("scenario")
     if chosen := selected("chosen"):
@@ -208,16 +205,16 @@ def from_given(given: DictConfig) -> Config:
 
 
 @cache
-def _scenario(name: str) -> DictConfig:
+def _scenario(name: str) -> Given:
     return parse_mapping(scenario_values(name), f"scenario={name}")
 
 
 @cache
-def _preset(name: str) -> DictConfig:
+def _preset(name: str) -> Given:
     return parse_mapping(preset_values(name, known_keys().items()), "preset")
 
 
-def point_values(point: str) -> DictConfig:
+def point_values(point: str) -> Given:
     """The keys of a point, ``key=value`` separated by spaces; UserError for what cannot be read or names files."""
     try:
         return refuse_sources(parse_arguments(shlex.split(point)), f"point={point}")
@@ -225,7 +222,7 @@ def point_values(point: str) -> DictConfig:
         raise error if isinstance(error, UserError) else UserError(f"point={point} cannot be read: {error}") from None
 
 
-def refuse_sources(values: DictConfig, source: str) -> DictConfig:
+def refuse_sources(values: Given, source: str) -> Given:
     """What says where values come from must be given itself: it has been read by now."""
     for key in ("preset", "scenario", "chosen", "point"):
         if key in values:
@@ -237,12 +234,12 @@ NO_SCENARIO = "none"
 """What a chosen-values file calls runs without a scenario."""
 
 
-def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfig:
+def chosen_values(path: Path, algorithm: str, scenario: str | None) -> Given:
     """The keys a chosen-values file holds for (algorithm, scenario); none, said aloud, where it has no entry."""
     path = chosen_file(path)
     if not path.exists():
         print(f"chosen={path} does not exist: defaults are used; `sweep best` writes such a file", file=sys.stderr)
-        return OmegaConf.create()
+        return {}
     status = path.stat()
     entry: Any = _chosen_entries(path, status.st_size, status.st_mtime_ns)
     if isinstance(entry, dict) and isinstance(entry.get(scenario), str):
@@ -252,7 +249,7 @@ def chosen_values(path: Path, algorithm: str, scenario: str | None) -> DictConfi
     if not isinstance(entry, dict):
         where = f"in {scenario}" if scenario else "without a scenario"
         print(f"chosen={path} has nothing for {algorithm} {where}: defaults are used", file=sys.stderr)
-        return OmegaConf.create()
+        return {}
     return refuse_sources(parse_mapping(entry, f"chosen={path}"), f"chosen={path}")
 
 

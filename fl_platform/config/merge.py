@@ -9,25 +9,24 @@ copy of the default one with such values set. Where keys of open groups contradi
 import copy
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fl_platform.config.schema import OPEN_GROUPS, Config, flatten, known_keys, shown
+from fl_platform.config.given import Given
+from fl_platform.config.schema import OPEN_GROUPS, SCALARS, Config, flatten, known_keys, shown
+from fl_platform.config.typed import of_type
 from fl_platform.errors import UserError
 
 Values = list[tuple[str, Any]]
 """Dotted keys and their values, from weakest to strongest."""
 
-_SCALARS = (bool, int, float, str, type(None))
 
-
-def merge(sources: Iterable[DictConfig]) -> Config:
+def merge(sources: Iterable[Given]) -> Config:
     """Return the configuration of several sources, from weakest to strongest; UserError for a value of a wrong type."""
-    values = [pair for source in sources for pair in flatten(OmegaConf.to_container(source))]  # type: ignore[arg-type]
+    values = [pair for source in sources for pair in flatten(source)]
     return merged_quickly(values) or merged_by_omegaconf(values)
 
 
@@ -53,7 +52,7 @@ def merged_quickly(values: Values) -> Config | None:
         place: Any = config
         for group in groups:
             place = getattr(place, group)
-        setattr(place, last, converted(name, value))
+        setattr(place, last, of_type(name, value, known_keys()[name]))
     return config
 
 
@@ -81,37 +80,10 @@ def duplicate(config: Any) -> Any:
     if dataclasses.is_dataclass(config):
         made = copy.copy(config)
         for name, value in vars(config).items():
-            if not isinstance(value, _SCALARS):
+            if not isinstance(value, SCALARS):
                 setattr(made, name, duplicate(value))
         return made
     return copy.deepcopy(config)
-
-
-def converted(name: str, value: Any) -> Any:
-    """A value as the type that the schema has for its key."""
-    found = _converted(name, _Plain(repr(value), value))
-    return found if isinstance(found, _SCALARS) else copy.deepcopy(found)
-
-
-@dataclass(frozen=True)
-class _Plain:
-    """A value of YAML, equal to another where both are written alike: 1, 1.0 and true are three."""
-
-    text: str
-    value: Any = field(compare=False)
-
-
-@lru_cache(maxsize=4096)
-def _converted(name: str, given: _Plain) -> Any:
-    merged = copy.deepcopy(_defaults())  # a fifth of the time that making it takes
-    put_one(merged, name, given.value)
-    found = OmegaConf.select(merged, name)
-    return OmegaConf.to_object(found) if OmegaConf.is_config(found) else found
-
-
-@cache
-def _defaults() -> DictConfig:
-    return OmegaConf.structured(Config)  # type: ignore[no-any-return]
 
 
 @cache

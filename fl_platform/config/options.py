@@ -149,10 +149,10 @@ def check_value(key: str, value: Any, field: "dataclasses.Field[Any]") -> None:
 
 
 def check(options: Any, prefix: str = "") -> None:
-    """Check every option of a (nested) dataclass instance."""
+    """Check every option of a (nested) dataclass instance that is not its default."""
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if dataclasses.is_dataclass(value):
             check(value, f"{prefix}{field.name}.")
-        elif not isinstance(value, Mapping):
+        elif value is not field.default and not isinstance(value, Mapping):
             check_value(prefix + field.name, value, field)

@@ -133,7 +133,7 @@ def check_stored(values: Mapping[str, Any]) -> None:
 
 def check_needs(kind: Description, config: Config) -> None:
     """Raise UserError for a value with which the algorithm does not work."""
-    values = dict(flatten(to_dict(config)))
+    values = dict(flatten(to_dict(config))) if kind.needs else {}
     for need in kind.needs:
         key, _, wanted = need.partition("=")
         if shown(values[key]) not in wanted.split("|"):

@@ -1,11 +1,16 @@
-"""A value that was given for an option declared outside the schema, as the type it declares."""
+"""A value that was given for an option, as the type that the option declares.
 
+OmegaConf converts it, in a configuration of this one value, and the result is kept: a sweep of many trials has few
+different values.
+"""
+
+import copy
 import dataclasses
-from collections.abc import Hashable
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fl_platform.config.options import check_value
@@ -15,25 +20,37 @@ from fl_platform.errors import UserError
 
 def typed(key: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
     """Return a given value as the type its option declares; UserError where it has another or is not allowed."""
-    try:
-        if isinstance(value, str | bool | int | float):
-            found = _scalar_as(field.type, repr(value), value)  # type: ignore[arg-type]
-        else:
-            found = _as(field.type, value)
-    except (OmegaConfBaseException, ValueError, OverflowError):
-        expected = getattr(field.type, "__name__", field.type)
-        raise UserError(f"{key}={shown(value)} has the wrong type; expected {expected}") from None
+    found = of_type(key, value, field)
     check_value(key, found, field)
     return found
 
 
+def of_type(key: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
+    """As ``typed``, without a look at bounds and choices."""
+    try:
+        found = _converted(field.type, _Plain(repr(value), value))
+    except (OmegaConfBaseException, ValueError, TypeError, OverflowError):
+        expected = getattr(field.type, "__name__", field.type)
+        raise UserError(f"{key}={shown(value)} has the wrong type; expected {expected}") from None
+    return copy.deepcopy(found)
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A value of YAML, equal to another where both are written alike: 1, 1.0 and true are three."""
+
+    text: str
+    value: Any = dataclasses.field(compare=False)
+
+
 @lru_cache(maxsize=4096)
-def _scalar_as(wanted: Any, text: str, value: Hashable) -> Any:
-    """As below, once per value; ``text`` tells 1, 1.0 and true apart, which are equal."""
-    return _as(wanted, value)
+def _converted(wanted: Any, given: _Plain) -> Any:
+    """A value as the type ``wanted``, once per value; an exception of OmegaConf where it cannot be that."""
+    return OmegaConf.to_object(OmegaConf.merge(_schema(wanted), {"value": given.value})).value  # type: ignore[union-attr]
 
 
-def _as(wanted: Any, value: Any) -> Any:
-    """A value as the type ``wanted``; an exception of OmegaConf where it cannot be that."""
+@cache
+def _schema(wanted: Any) -> DictConfig:
+    """A configuration of one value of this type."""
     schema = dataclasses.make_dataclass("Field", [("value", wanted, dataclasses.field(default=MISSING))])
-    return OmegaConf.to_object(OmegaConf.merge(schema, {"value": value})).value  # type: ignore[union-attr]
+    return OmegaConf.structured(schema)  # type: ignore[no-any-return]

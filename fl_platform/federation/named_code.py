@@ -6,8 +6,7 @@ Trusted is what the user names: in the keys of a run, beside ``--resume`` or ``e
 from collections.abc import Collection
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
-
+from fl_platform.config.given import Given, select
 from fl_platform.config.schema import Config, shown, to_dict
 from fl_platform.errors import UserError
 
@@ -18,10 +17,9 @@ MODEL_KEYS = ("plugins", "model.name")
 _trusted: set[str] = set()
 
 
-def code_arguments(config: DictConfig, keys: Collection[str] = RUN_KEYS) -> dict[str, Any]:
+def code_arguments(config: Given, keys: Collection[str] = RUN_KEYS) -> dict[str, Any]:
     """The keys of a configuration that name code: plugins, callbacks, and a model by its dotted path."""
-    named = {key: OmegaConf.select(config, key) for key in keys}
-    named = {key: list(value) if isinstance(value, ListConfig) else value for key, value in named.items()}
+    named = {key: select(config, key) for key in keys}
     if isinstance(named.get("model.name"), str) and "." not in named["model.name"]:
         del named["model.name"]  # one of the platform's own, or of a plugin
     return {key: value for key, value in named.items() if value}
@@ -29,12 +27,7 @@ def code_arguments(config: DictConfig, keys: Collection[str] = RUN_KEYS) -> dict
 
 def trust(config: Config) -> None:
     """Note the code of a configuration that the user gave: models of runs of this process can be read again."""
-    _trusted.update(names_in(as_keys(config)))
-
-
-def as_keys(config: Config) -> DictConfig:
-    """A configuration as the keys that would give it."""
-    return OmegaConf.create(to_dict(config))
+    _trusted.update(names_in(to_dict(config)))
 
 
 def trusted() -> set[str]:
@@ -42,7 +35,7 @@ def trusted() -> set[str]:
     return set(_trusted)
 
 
-def names_in(config: DictConfig) -> set[str]:
+def names_in(config: Given) -> set[str]:
     """The dotted names of all code that a configuration names."""
     return {name for value in code_arguments(config).values() for name in _names(value)}
 
@@ -52,7 +45,7 @@ def refuse_unnamed_code(saved: Config, given: Collection[str], source: str, keys
 
     ``saved`` is that configuration with the keys that its ``point`` and ``chosen`` add.
     """
-    named = code_arguments(as_keys(saved), keys)
+    named = code_arguments(to_dict(saved), keys)
     missing = [f"{key}={shown(value)}" for key, value in named.items() if not set(_names(value)) <= set(given)]
     if missing:
         raise UserError(

@@ -8,23 +8,22 @@ checkpoint of the shorter one, which stays as it is, and comes to the same bits 
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from fl_platform.config.compose import from_given, parse_mapping
+from fl_platform.config.given import Given, lay_over
 from fl_platform.config.options import enters_identity
 from fl_platform.config.plugins import import_plugins
 from fl_platform.config.resolve import RunSpec, all_options, resolve
-from fl_platform.config.schema import Config, flatten
+from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.errors import UserError
 from fl_platform.federation.checkpoints import check_valid, diverged_round, saved_config
-from fl_platform.federation.named_code import as_keys, code_arguments, names_in, refuse_unnamed_code, trusted
+from fl_platform.federation.named_code import code_arguments, names_in, refuse_unnamed_code, trusted
 from fl_platform.runs.checkpoint_files import round_of
 from fl_platform.runs.directory import RunDirectory
 
 LENGTH = "num_rounds"
 
 
-def resumed(target: str, given: DictConfig) -> tuple[RunSpec, Path]:
+def resumed(target: str, given: Given) -> tuple[RunSpec, Path]:
     """Return the run and checkpoint of a run id below output.dir, of a run directory, or of a checkpoint file.
 
     ``given`` are further keys. Raises UserError where there is no checkpoint, for a ``num_rounds`` that the run has
@@ -45,11 +44,10 @@ def resumed(target: str, given: DictConfig) -> tuple[RunSpec, Path]:
     saved = parse_mapping(values, f"--resume {target}")
     trained_with = from_given(saved)
     refuse_unnamed_code(trained_with, {*names_in(given), *trusted()}, f"--resume {target}")
-    code = code_arguments(as_keys(trained_with))
-    saved.merge_with(given)
+    code = code_arguments(to_dict(trained_with))
+    lay_over(saved, given)
     config = from_given(saved)
-    flat: dict[str, Any] = dict(flatten(OmegaConf.to_container(given)))  # type: ignore[arg-type]
-    changed = {key: value for key, value in flat.items() if key not in code}
+    changed = {key: value for key, value in flatten(given) if key not in code}
     refuse_changes(changed, config)
     home = run_directory(checkpoint)
     if config.num_rounds == values.get(LENGTH):

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
 
 from fl_platform.config.compose import NO_SCENARIO
+from fl_platform.config.given import Given, put_nested
 from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.errors import UserError
 from fl_platform.paper.scenarios import scenario_values
@@ -135,12 +135,12 @@ def varied(sweep: Sweep, trial: Trial) -> list[str]:
 def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[TrialState]) -> dict[str, Any]:
     """What a chosen-values file holds for the best point of a scenario and algorithm."""
     resolved = dict(flatten(to_dict(best.trial.spec.config)))
-    keys = OmegaConf.create()
+    keys: Given = {}
     for key in varied(sweep, best.trial):
         if key in resolved:
-            OmegaConf.update(keys, key, resolved[key], force_add=True)
+            put_nested(keys, key, resolved[key])
     return {
-        "keys": OmegaConf.to_container(keys),
+        "keys": keys,
         "value": best.mean,
         "seeds": sorted(best.seeds),
         "run": best.trial.spec.run_id,

@@ -37,6 +37,8 @@ _TOP_LEVEL = (
     "project",
     "entity",
 )
+_LISTED = ("param_single_value", "param_categorical", "param_int_uniform", "param_quniform")
+"""Kinds of parameters, in the words of W&B's schema, whose values a grid lists."""
 _METRICS = [value for name, value in vars(metrics).items() if name.isupper()]
 
 
@@ -154,13 +156,14 @@ def parameter_problems(key: str, spec: Any, method: str) -> Iterator[str]:
             yield f"parameters.{key}.{name}={str(bound)[:40]} is not allowed; whole numbers go up to {LARGEST_BOUND}"
             return
     try:
-        parameter = engine.HyperParameter(key, spec)
-    except (engine.jsonschema.ValidationError, ValueError, TypeError):
+        filled = engine.fill_parameter(key, spec)
+    except (ValueError, TypeError, engine.ParamValidationError):
+        filled = None
+    if filled is None:
         yield f"parameters.{key}={spec} is not understood; {empty_range(key, spec) or f'expected {forms}'}"
         return
-    kinds = engine.HyperParameter
-    listed = (kinds.CONSTANT, kinds.CATEGORICAL, kinds.INT_UNIFORM, kinds.Q_UNIFORM)
-    if method == "grid" and parameter.type not in listed:
+    kind, _ = filled
+    if method == "grid" and kind not in _LISTED:
         yield f"parameters.{key}={spec} cannot be listed; a grid needs values: [...], whole min: and max:, or q_uniform"
     seen: set[str] = set()
     for value in spec.get("values", []):
@@ -217,7 +220,7 @@ def points_to_resolve(sweep: Sweep) -> list[dict[str, Any]]:
         return [propose(drawn, number, []) for number in range(DRAWS)]
     if grid_size(sweep) <= FULL_GRID:
         return grid(sweep)
-    values = {key: values_of(sweep, key) for key in sweep.parameters}
+    values = {key: values_of(spec) for key, spec in sweep.parameters.items()}
     return [
         {key: listed[place % len(listed)] for key, listed in values.items()}
         for place in range(max(map(len, values.values())))
@@ -228,9 +231,10 @@ def resolve_points(sweep: Sweep, points: list[dict[str, Any]]) -> tuple[set[str]
     """Return the different run ids and the problems of the points, each sentence once."""
     run_ids: set[str] = set()
     problems: dict[str, None] = {}
+    directory = sweep.directory
     for number, params in enumerate(points):
         try:
-            run_ids.add(make_trial(sweep, sweep.directory, number, params).spec.run_id)
+            run_ids.add(make_trial(sweep, directory, number, params).spec.run_id)
         except UserError as error:
             problems[f"{sweep.source}: {error}"] = None
     return run_ids, list(problems)

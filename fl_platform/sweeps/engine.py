@@ -1,7 +1,7 @@
 """W&B's search engine, the PyPI package ``sweeps``, imported in silence when something of it is first used.
 
-By name, because type checkers take the directory of sweep YAMLs for the package; late, because it imports scipy and
-scikit-learn, which what only reads a ledger does without.
+By name, because type checkers take the directory of sweep YAMLs for the package; late, because what only reads a ledger
+does without it. Proposing a point imports scipy and scikit-learn; validating parameters does not.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from typing import Any
 _HOMES = {
     **dict.fromkeys(("SweepRun", "next_run", "next_runs", "stop_runs"), "sweeps"),
     "RunState": "sweeps.run",
-    **dict.fromkeys(("HyperParameter", "jsonschema"), "sweeps.params"),
+    **dict.fromkeys(("fill_parameter", "ParamValidationError"), "sweeps.config"),
     "validator": "sweeps.config.schema",
 }
 """Name -> the module of the package that has it."""

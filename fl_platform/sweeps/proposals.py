@@ -1,5 +1,6 @@
 """W&B's own search engine (``sweeps``) without a server: grid, random, bayes, and hyperband's early stops."""
 
+import itertools
 import math
 import random
 import warnings
@@ -87,22 +88,27 @@ def count_values(spec: dict[str, Any]) -> int:
     return max(0, 1 + int(spec["max"]) - int(spec["min"]))
 
 
-def values_of(sweep: Sweep, key: str) -> list[Any]:
-    """The values a grid parameter takes, the engine's reading of ranges included."""
-    spec = sweep.parameters[key]
-    alone = {"method": "grid", "parameters": {key: spec}}
+def values_of(spec: dict[str, Any]) -> list[Any]:
+    """The values a grid parameter takes, as many as ``count_values`` says."""
     if "value" in spec:
         return [spec["value"]]
     if "values" in spec:
         return list(spec["values"])
-    found = engine.next_runs(alone, [], n=count_values(spec) + 1)
-    return [plain(run.config[key]["value"]) for run in found if run is not None]
+    if "q" in spec:
+        import numpy as np
+
+        listed: list[Any] = np.arange(spec["min"], spec["max"], spec["q"]).tolist()
+        return listed
+    return list(range(int(spec["min"]), int(spec["max"]) + 1))
 
 
 def grid(sweep: Sweep) -> list[dict[str, Any]]:
-    """Every point once, in the engine's order."""
-    found = engine.next_runs(engine_config(sweep), [], n=grid_size(sweep) + 1)
-    return [params_of(run) for run in found if run is not None]
+    """Every point once, in the order of W&B's engine, whose import of scipy and scikit-learn a grid does without."""
+    keys = sorted(sweep.parameters)
+    return [
+        dict(zip(keys, values, strict=True))
+        for values in itertools.product(*(values_of(sweep.parameters[key]) for key in keys))
+    ]
 
 
 def propose(sweep: Sweep, number: int, trials: list[EngineTrial]) -> dict[str, Any]:

@@ -57,8 +57,8 @@ READING = [  # arguments and the heavy packages that they may import, from those
     *((["sweep", action, "--help"], set()) for action in SWEEPS.split()),
     *(([command, "--help"], NUMBERS) for command in ("data", "why")),
     (["sweep", "status", "{sweep}"], NUMBERS),
+    (["sweep", "check", "sweeps/variants_mnist.yaml"], NUMBERS),
     (["figure", "--help"], set(HEAVY) - TRAINING),  # it lists the arguments of the functions that draw
-    (["sweep", "check", "sweeps/variants_mnist.yaml"], set(HEAVY) - TRAINING),
 ]
 """One process calls them one after another, so that each may import what those before it may."""
 

@@ -205,7 +205,7 @@ FILES = {
     "an alias to itself": (b"data: &a\n  name: *a\n", "cannot be read"),
     "a lookup": (b"data: {name: '${oc.env:HOME}'}\n", r"data.name=\$\{oc.env:HOME\} is not allowed"),
     "a set": (b"seed: !!set {a}\n", "cannot be read"),
-    "bytes": (b"seed: !!binary aGk=\n", "seed=b'hi' has the wrong type; expected int"),
+    "bytes": (b"seed: !!binary aGk=\n", "seed=b'hi' is a bytes; write a number"),
     "unknown": (b"data: {nmae: x}\n", "unknown key 'data.nmae'; did you mean 'data.name'"),
 }
 

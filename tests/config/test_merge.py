@@ -3,7 +3,9 @@
 import pytest
 
 from fl_platform.config.compose import compose
-from fl_platform.config.merge import converted, merged_by_omegaconf, merged_quickly
+from fl_platform.config.merge import merged_by_omegaconf, merged_quickly
+from fl_platform.config.schema import known_keys
+from fl_platform.config.typed import of_type
 from fl_platform.errors import UserError
 
 CASES = [
@@ -47,10 +49,11 @@ def test_keys_that_meet_each_other_are_left_to_omegaconf(values):
 
 
 def test_values_written_alike_are_converted_alike_and_others_not():
-    assert repr([converted("local_lr", value) for value in (1, 1.0, "1")]) == "[1.0, 1.0, 1.0]"
-    assert converted("seed", 1) == 1
+    rate, seed = known_keys()["local_lr"], known_keys()["seed"]
+    assert repr([of_type("local_lr", value, rate) for value in (1, 1.0, "1")]) == "[1.0, 1.0, 1.0]"
+    assert of_type("seed", 1, seed) == 1
     with pytest.raises(UserError, match="seed"):
-        converted("seed", 1.5)
+        of_type("seed", 1.5, seed)
 
 
 def test_configurations_share_nothing_that_can_be_changed():

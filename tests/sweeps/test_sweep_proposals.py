@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from fl_platform.errors import UserError
+from fl_platform.sweeps import engine
 from fl_platform.sweeps.definition import Sweep
-from fl_platform.sweeps.proposals import EngineTrial, grid, limit, propose, to_stop
+from fl_platform.sweeps.proposals import EngineTrial, engine_config, grid, limit, params_of, propose, to_stop
 from fl_platform.sweeps.states import TrialState
 
 ACCURACY = {"name": "test/accuracy", "goal": "maximize"}
@@ -41,6 +42,20 @@ def test_whole_ranges_and_steps_are_listed() -> None:
     sweep = sweep_of({"a": {"min": 1, "max": 3}, "b": {"distribution": "q_uniform", "min": 0.0, "max": 1.0, "q": 0.25}})
     assert [point["a"] for point in grid(sweep)] == [1] * 4 + [2] * 4 + [3] * 4
     assert grid(sweep)[1]["b"] == 0.25
+
+
+def test_points_and_their_order_are_those_of_wandbs_engine() -> None:
+    sweep = sweep_of(
+        {
+            "z": {"values": [True, "true", 1.0, None, [1, 2]]},
+            "n": {"min": -1, "max": 2},
+            "k": {"value": "a"},
+            "b": {"distribution": "q_uniform", "min": 0.1, "max": 1.0, "q": 0.3},
+            "B": {"values": ["x", 3, 1e-05]},
+        }
+    )
+    found = engine.next_runs(engine_config(sweep), [], n=1000)
+    assert repr(grid(sweep)) == repr([params_of(run) for run in found if run is not None])
 
 
 @pytest.mark.parametrize("method", ["random", "bayes"])
