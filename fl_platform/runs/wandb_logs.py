@@ -123,29 +123,23 @@ def ended_status(exit_code: int, summary: dict[str, Any]) -> RunStatus:
     return RunStatus.CRASHED if recorded in (None, RunStatus.RUNNING) else recorded
 
 
+def exit_code(path: Path) -> int | None:
+    """The exit code at the end of a log, None where it has no end yet; without looking at rounds. UserError as ``read``."""
+    codes = [record.exit.exit_code for record in _records(path, []) if record.HasField("exit")]
+    return codes[-1] if codes else None
+
+
 def read(path: Path) -> RunRecord:
     """Parse one log. Its status stays open; what is damaged is left out and named in ``warnings``.
 
     Raises UserError for a file that cannot be read or is no log.
     """
-    try:
-        with open_regular(path) as file:
-            data = file.read()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    if data[: len(_MAGIC)] != _MAGIC[: len(data)]:  # a log may end after its first byte
-        raise UserError(f"{path} is not a W&B log: it does not start with {_MAGIC.decode()}")
     damage: list[str] = []
     header: dict[str, Any] = {}
     config: dict[str | tuple[str, ...], str] = {}
     summary: dict[str | tuple[str, ...], str] = {}
     rows: list[Any] = []
-    for payload in _payloads(data, damage):
-        try:
-            record = _Record.FromString(payload)
-        except DecodeError:
-            damage.append("a record is damaged")
-            continue
+    for record in _records(path, damage):
         if record.HasField("history"):
             rows.append(record.history.item)
         elif record.HasField("summary"):
@@ -167,6 +161,22 @@ def read(path: Path) -> RunRecord:
     return RunRecord(
         source=str(path), **header, **values, warnings=tuple(f"{path}: {text}" for text in _counted(damage))
     )
+
+
+def _records(path: Path, damage: list[str]) -> Iterator[Any]:
+    """The records of a log that are whole; what is wrong with others is added to ``damage``. UserError as ``read``."""
+    try:
+        with open_regular(path) as file:
+            data = file.read()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    if data[: len(_MAGIC)] != _MAGIC[: len(data)]:  # a log may end after its first byte
+        raise UserError(f"{path} is not a W&B log: it does not start with {_MAGIC.decode()}")
+    for payload in _payloads(data, damage):
+        try:
+            yield _Record.FromString(payload)
+        except DecodeError:
+            damage.append("a record is damaged")
 
 
 def is_media(name: str) -> bool:

@@ -41,6 +41,7 @@ def open_logger(spec: RunSpec, about: RunRecord) -> WandbLogger | None:
         return None
     offline = tracking.mode == "offline"
     mode: Literal["offline", "online"] = "offline" if offline else "online"
+    wandb.util.pd_available = False  # frames are told by the name of their type; else every list imports pandas
     # for the whole process, not this run alone: offline, W&B then sends and imports nothing for its telemetry
     wandb.setup(wandb.Settings(mode=mode))
     if not offline and not logged_in():
@@ -211,7 +212,7 @@ def wait_until_written(directory: Path) -> None:
     """W&B's service may still be writing when a run is finished: a report right after it would call it crashed."""
     deadline = time.monotonic() + MOST_SECONDS_TO_WRITE
     for log in directory.glob("run-*.wandb"):
-        while wandb_logs.read(log).exit_code is None and time.monotonic() < deadline:
+        while wandb_logs.exit_code(log) is None and time.monotonic() < deadline:
             if shutil.disk_usage(directory).free < NO_ROOM:
                 return
             time.sleep(0.02)

@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from fl_platform._lightning import Deferred
 from fl_platform.cli import exit_code, main
 from fl_platform.cli.parser import COMMANDS
 from fl_platform.sweeps.definition import read_sweep
@@ -72,6 +75,7 @@ def test_what_only_reads_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     calls = [(arguments, sorted(allowed)) for arguments, allowed in READING]
     code = f"""
 import sys
+from fl_platform._lightning import Deferred
 from fl_platform.cli import exit_code, main
 for arguments, allowed in {calls!r}:
     if "{{sweep}}" in arguments:
@@ -87,21 +91,55 @@ for arguments, allowed in {calls!r}:
     assert done.returncode == 0, done.stderr
 
 
-def test_imports_are_out_of_the_collectors_sight_once() -> None:
-    code = """
-import gc
+UNUSED = {"matplotlib", "pandas", "scipy", "sympy", "torch._dynamo", "torch.distributed.fsdp", "torchvision"}
+"""What Lightning, torchmetrics and W&B import, or would, and a run of FedAvg does not use."""
+
+
+def test_a_run_imports_what_it_uses_and_the_rest_at_its_first_use(tmp_path: Path) -> None:
+    main(["list", "policies"])  # writes the catalogue where a source has changed
+    code = f"""
+import gc, sys
+from fl_platform.cli import main
 from fl_platform.cli.start import quick_imports
-with quick_imports():
-    assert not gc.isenabled()
-    import lightning
-assert gc.isenabled() and gc.get_freeze_count() > 100_000
+assert main(["run", "num_rounds=1", "output.dir={tmp_path}", "tracking.mode=offline"]) == 0
+assert not {UNUSED!r} & sys.modules.keys(), {UNUSED!r} & sys.modules.keys()
+
+assert gc.isenabled() and gc.get_freeze_count() > 100_000  # out of the collector's sight
 kept = gc.get_freeze_count()
 with quick_imports():
     assert gc.isenabled()
     more = [[] for _ in range(1000)]
 assert gc.get_freeze_count() <= kept
+
+import torch, torchmetrics
+from lightning.fabric import wrappers
+from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
+layer = torch.nn.Linear(1, 1)
+assert wrappers._unwrap_compiled(layer) == (layer, None) and not isinstance(layer, wrappers.OptimizedModule)
+metric = torchmetrics.MeanMetric()
+metric.update(1.0)
+figure, axes = metric.plot()
+import matplotlib.axes, torch._dynamo
+assert isinstance(axes, matplotlib.axes.Axes) and isinstance(axes, torchmetrics.utilities.plot._AX_TYPE)
+assert isinstance(torch.compile(layer), wrappers.OptimizedModule)
+assert _ResultCollection(True).metrics(True)["log"] == {{}}
 """
-    subprocess.run([sys.executable, "-c", "import fl_platform\n" + code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_stand_in_is_used_as_the_class_that_it_stands_for() -> None:
+    deferred: Any = Deferred("decimal", lambda: Decimal)
+
+    class Derived(deferred):
+        pass
+
+    assert issubclass(Derived, Decimal)
+    assert deferred("1.5") == Derived("1.5") == Decimal("1.5")
+    assert deferred.from_float(0.5) == Decimal("0.5")
+    assert type(None) in get_args(deferred | None)
+    assert type(None) in get_args(None | deferred)
+    assert isinstance(Decimal(1), deferred)
+    assert not isinstance(Decimal(1), Deferred("no_such_package", lambda: Decimal))
 
 
 def test_one_thread_in_tests_and_their_children() -> None:

@@ -1,0 +1,143 @@
+"""Lets ``import lightning`` leave out packages that a run does not use until something of them is used.
+
+Lightning and torchmetrics name torch's compiler, scipy, matplotlib and torchvision at module level: nine tenths of the
+time that importing them takes, and 180 MB. One finder intercepts ``lightning``. While the real code runs, what modules
+of these two import of such a package is a stand-in, which notes what is done with it, attributes and calls. Afterwards
+its use imports the package and does the same with the real thing: a metric's ``plot`` in a callback of one's own works
+as ever. All other modules, and every later import, get the packages themselves.
+"""
+
+import builtins
+import contextlib
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, Union
+
+IMPORTERS = ("lightning", "torchmetrics")
+PACKAGES = ("matplotlib", "scipy", "torch._dynamo", "torchvision")
+COMPILER = "torch._dynamo"
+
+_is_noting = False
+
+
+class Deferred:
+    """Something of a package that is not imported yet; ``find`` imports the package and returns it."""
+
+    def __init__(self, package: str, find: Callable[[], Any]) -> None:
+        self._package, self._find = package, find
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # what Python looks for in any object
+        if not _is_noting:
+            return member(self._find(), name)
+        return Deferred(self._package, lambda: member(self._find(), name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not _is_noting:
+            return self._find()(*args, **kwargs)
+        return Deferred(self._package, lambda: self._find()(*args, **kwargs))
+
+    def __instancecheck__(self, thing: Any) -> bool:
+        """Whether a thing is of this class; nothing is while its package is not imported."""
+        return self._package in sys.modules and isinstance(thing, self._find())
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The class itself, for a class derived from it."""
+        return (self._find(),)
+
+    def __or__(self, other: Any) -> Any:
+        """A type ``Class | other``."""
+        return Union[self, other]  # noqa: UP007  that is this method
+
+    __ror__ = __or__
+
+
+def member(parent: Any, name: str) -> Any:
+    """An attribute of a module or of something in it; a module of a package is imported."""
+    if not hasattr(parent, name) and hasattr(parent, "__path__"):
+        return importlib.import_module(f"{parent.__name__}.{name}")
+    return getattr(parent, name)
+
+
+@contextlib.contextmanager
+def deferred_imports() -> Iterator[None]:
+    """Import torch, and give stand-ins for ``PACKAGES`` to those of ``IMPORTERS`` that are imported meanwhile."""
+    global _is_noting
+    import torch.compiler
+
+    real_import, real_disable = builtins.__import__, torch.compiler.disable
+
+    def import_or_defer(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        importer = (globals or {}).get("__name__") or ""
+        if level == 0 and name.startswith(PACKAGES) and importer.startswith(IMPORTERS):
+            imported = name if fromlist else name.partition(".")[0]
+            package = next((package for package in PACKAGES if f"{name}.".startswith(f"{package}.")), None)
+            if package and imported not in sys.modules and importlib.util.find_spec(package):
+                return Deferred(package, lambda: importlib.import_module(imported))
+        return real_import(name, globals, locals, fromlist, level)
+
+    builtins.__import__, torch.compiler.disable, _is_noting = import_or_defer, disabled_when_compiling, True
+    try:
+        yield
+    finally:
+        builtins.__import__, torch.compiler.disable, _is_noting = real_import, real_disable, False
+
+
+class _Loader:
+    """Runs the real ``lightning`` with stand-ins."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        created: ModuleType | None = self.real.create_module(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__loader__ = module.__spec__.loader = self.real
+        with deferred_imports():
+            self.real.exec_module(module)
+
+
+class _Finder:
+    """Finds ``lightning`` where Python would, and nothing else."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "lightning":
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
+        return spec
+
+
+def install() -> None:
+    """Put the finder first; a second call does nothing."""
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)
+
+
+def disabled_when_compiling(function: Any = None, **options: Any) -> Any:
+    """``torch.compiler.disable``, which imports torch's compiler, at the first call with that compiler imported."""
+    if function is None:
+        return functools.partial(disabled_when_compiling, **options)
+
+    @functools.cache
+    def disabled() -> Any:
+        import torch.compiler
+
+        return torch.compiler.disable(function, **options)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (disabled() if COMPILER in sys.modules else function)(*args, **kwargs)
+
+    return call
