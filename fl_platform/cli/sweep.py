@@ -88,6 +88,11 @@ def run_options(parser: argparse.ArgumentParser) -> None:
         help="trials inside the launcher's own process, or K such launchers: no start-up for each",
     )
     parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="an interpreter of its own for every trial, not a copy of one that has imported torch: seconds more each",
+    )
+    parser.add_argument(
         "--engine",
         choices=("local", "ray"),
         default="local",
@@ -177,6 +182,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         cap=args.cap,
         retries=args.retries,
         forget_wandb=forget_wandb if args.in_process else None,
+        fresh=args.fresh,
         engine=args.engine,
         address=args.address,
         cpus_per_trial=args.cpus_per_trial,

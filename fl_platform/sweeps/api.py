@@ -28,14 +28,15 @@ class LaunchOptions:
     """How a sweep is carried out; ``forget_wandb`` is given for trials inside this process, and needed there.
 
     ``jobs`` trials at the same time, on each GPU where there are any; None: one per GPU, else one per core. ``cap`` is
-    the most trials, ``retries`` how often a failed one is tried again. ``engine`` is local or ray, and the rest
-    concerns ray.
+    the most trials, ``retries`` how often a failed one is tried again. ``fresh`` starts an interpreter for every trial
+    where it could be a copy of one. ``engine`` is local or ray, and the rest concerns ray.
     """
 
     jobs: int | None = None
     cap: int | None = None
     retries: int = 1
     forget_wandb: Callable[[], None] | None = None
+    fresh: bool = False
     engine: str = "local"
     address: str | None = None
     cpus_per_trial: float = 1.0
@@ -170,6 +171,6 @@ def _make_pool(options: LaunchOptions, lock: int, logs: Path) -> Pool:
         return RayPool(options.address, options.cpus_per_trial, options.gpus_per_trial, options.jobs)
     gpus = visible_gpus()
     size = (options.jobs or 1) * len(gpus) if gpus else options.jobs or cores()
-    if gpus or sys.platform != "linux":  # a GPU's driver does not survive being copied
+    if options.fresh or gpus or sys.platform != "linux":  # a GPU's driver does not survive being copied
         return ProcessPool(size, gpus, lock)
     return CopyPool(size, lock, logs)

@@ -219,12 +219,18 @@ class ExtraLaunchers:
 
 def visible_gpus() -> list[str]:
     """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them; -1 ends its list, as CUDA reads it."""
-    import torch
-
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         listed = [name.strip() for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
         return list(takewhile(lambda name: name not in ("", "-1"), listed))
+    if sys.platform == "linux" and not any(name.startswith(GPU_FILES) for name in os.listdir("/dev")):
+        return []  # without importing torch, which a launcher does not need otherwise
+    import torch
+
     return [str(index) for index in range(torch.cuda.device_count())]
+
+
+GPU_FILES = ("nvidia", "nvhost", "nvmap", "kfd", "dxg")
+"""How the names begin that drivers of GPUs have in /dev: NVIDIA's, on Tegra, AMD's, and Windows' for Linux."""
 
 
 def gpu_variables(slot: int, gpus: list[str]) -> dict[str, str]:

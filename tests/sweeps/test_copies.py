@@ -12,7 +12,9 @@ import pytest
 
 from fl_platform.cli.trial_server import receive
 from fl_platform.errors import UserError
+from fl_platform.sweeps.api import LaunchOptions, _make_pool
 from fl_platform.sweeps.copies import CopyPool, Server, copied_arguments
+from fl_platform.sweeps.pools import ProcessPool
 from fl_platform.sweeps.trials import THREAD_VARIABLES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies are made on Linux")
@@ -147,3 +149,9 @@ def test_a_server_with_threads_is_not_copied(tmp_path: Path, monkeypatch: pytest
 )
 def test_which_commands_are_copied(command: list[str], arguments: list[str] | None) -> None:
     assert copied_arguments(command) == arguments
+
+
+def test_trials_are_copies_unless_asked_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    pools = [_make_pool(LaunchOptions(jobs=1, fresh=fresh), 0, tmp_path) for fresh in (False, True)]
+    assert [type(pool) for pool in pools] == [CopyPool, ProcessPool]
