@@ -207,7 +207,6 @@ def forget_wandb() -> None:
 
 def show_status(args: argparse.Namespace) -> int:
     """Print how far a sweep is, what runs and what failed; of a directory of sweeps, a line for each."""
-    from fl_platform.sweeps.api import refuse_problems
     from fl_platform.sweeps.definition import OVERRIDES_COPY, find_sweep, sweep_directories
     from fl_platform.sweeps.ledger import Ledger
     from fl_platform.sweeps.states import TrialState
@@ -221,6 +220,8 @@ def show_status(args: argparse.Namespace) -> int:
     with Ledger(directory, read_only=True) as ledger:
         entries = ledger.entries()
         if not entries:  # one that was launched was checked then
+            from fl_platform.sweeps.api import refuse_problems
+
             refuse_problems(sweep)
         status = _current_status(sweep, ledger)
         running = [

@@ -13,9 +13,10 @@ from fl_platform.dashboard.sweeps import ShownSweep, TrialOfRun, read_sweep
 from fl_platform.errors import UserError
 from fl_platform.reporting.shown import ShownRun, relabelled, shown
 from fl_platform.runs import wandb_logs
+from fl_platform.runs.formats import LEDGER_FILE
 from fl_platform.runs.reader import RunReader
 from fl_platform.runs.record import RunRecord, merge, own_id
-from fl_platform.runs.sources import LEDGER, Found, discover, read
+from fl_platform.runs.sources import Found, discover, read
 from fl_platform.runs.status import RunStatus
 
 LOOK_SECONDS = 1.0
@@ -164,7 +165,7 @@ class Store:
         return current, not is_known or record is None or current.status is not record.status
 
     def _sweep(self, path: Path) -> ShownSweep:
-        stamp = tuple(stamp_of(path / name) for name in (LEDGER, f"{LEDGER}-wal", "launchers"))
+        stamp = tuple(stamp_of(path / name) for name in (LEDGER_FILE, f"{LEDGER_FILE}-wal", "launchers"))
         now = time.monotonic()
         before = self._sweeps.get(path)
         if before is not None and before[0] == stamp and now - before[1] < _SWEEP_SECONDS:

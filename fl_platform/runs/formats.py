@@ -8,6 +8,8 @@ archives, the number itself.
 from fl_platform.errors import UserError
 
 DIRECTORY = CHECKPOINT = LEDGER = ARCHIVE = 2
+LEDGER_FILE = "ledger.sqlite"
+"""The file that makes a directory that of a sweep."""
 
 
 class FormatError(UserError):

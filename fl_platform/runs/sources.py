@@ -9,11 +9,10 @@ from pathlib import Path
 from fl_platform.errors import UserError
 from fl_platform.runs import archive, wandb_logs
 from fl_platform.runs.directory import ATTEMPTS, RunDirectory
+from fl_platform.runs.formats import LEDGER_FILE
 from fl_platform.runs.parallel import read_directories
 from fl_platform.runs.record import RunRecord, merge, own_id, readable
 
-LEDGER = "ledger.sqlite"
-"""The file that makes a directory that of a sweep."""
 WANDB = "wandb:"
 """What the address of a project on a W&B server starts with."""
 _OF_WANDB = {"files", "logs", "tmp"}  # folders of a W&B run, which hold no runs
@@ -72,7 +71,7 @@ def discover(root: Path) -> Found:
         if ATTEMPTS in folders:
             found.runs.append(Path(place))
             folders.clear()
-        elif LEDGER in files:
+        elif LEDGER_FILE in files:
             found.sweeps.append(Path(place))
             folders.clear()
         else:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fl_platform.errors import DiskFull, UserError
+from fl_platform.runs.formats import LEDGER_FILE
 from fl_platform.runs.liveness import check_locks, is_held
-from fl_platform.runs.sources import LEDGER
 from fl_platform.runs.writing import writing
 from fl_platform.sweeps import events
 from fl_platform.sweeps.events import Event, LedgerError
@@ -75,7 +75,7 @@ class Ledger:
         self.directory, self.read_only = directory, read_only
         self.launcher = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._lock: int | None = None
-        self.file = directory / LEDGER
+        self.file = directory / LEDGER_FILE
         if not read_only:
             with writing(str(directory)):
                 directory.mkdir(parents=True, exist_ok=True)

@@ -58,8 +58,8 @@ READING = [  # arguments and the heavy packages that they may import, from those
     (["report"], set()),
     *(([command, "--help"], set()) for command in COMMANDS if command not in ("data", "figure", "why")),
     *((["sweep", action, "--help"], set()) for action in SWEEPS.split()),
+    (["sweep", "status", "{sweep}"], set()),
     *(([command, "--help"], NUMBERS) for command in ("data", "why")),
-    (["sweep", "status", "{sweep}"], NUMBERS),
     (["sweep", "check", "sweeps/variants_mnist.yaml"], NUMBERS),
     (["figure", "--help"], set(HEAVY) - TRAINING),  # it lists the arguments of the functions that draw
 ]
