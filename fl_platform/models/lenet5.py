@@ -17,7 +17,8 @@ def lenet5(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> n
         raise UserError(f"model.name=lenet5 needs images of at least 16x16 pixels, not {height}x{side}")
 
     def convolution(inputs: int, outputs: int) -> list[nn.Module]:
-        return [nn.Conv2d(inputs, outputs, 5), norm_layer(norm, outputs), nn.ReLU(), nn.MaxPool2d(2)]
+        # ReLU of the maxima is the maximum of the ReLUs, gradients included, at a quarter of the work
+        return [nn.Conv2d(inputs, outputs, 5), norm_layer(norm, outputs), nn.MaxPool2d(2), nn.ReLU()]
 
     def linear(inputs: int, outputs: int) -> list[nn.Module]:
         return [nn.Linear(inputs, outputs), norm_layer(norm, outputs), nn.ReLU()]

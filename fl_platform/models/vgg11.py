@@ -23,7 +23,8 @@ def vgg11(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> nn
         for outputs in group:
             layers += [nn.Conv2d(channels, outputs, 3, padding=1), norm_layer(norm, outputs), nn.ReLU()]
             channels = outputs
-        blocks[f"group{number}"] = nn.Sequential(*layers, nn.MaxPool2d(2))
+        # ReLU of the maxima is the maximum of the ReLUs, gradients included, at a quarter of the work
+        blocks[f"group{number}"] = nn.Sequential(*layers[:-1], nn.MaxPool2d(2), layers[-1])
     blocks["group5"] = nn.Sequential(*blocks["group5"], nn.Flatten())  # type: ignore[misc]
     flat = channels * (height // 32) * (side // 32)
     blocks["hidden"] = nn.Sequential(nn.Linear(flat, 128), nn.ReLU(), Features(), Dropout())
