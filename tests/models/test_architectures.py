@@ -1,5 +1,7 @@
 """The paper's networks by name, a user's own by its dotted path, and what is refused."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -107,3 +109,30 @@ def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match=r"model\.name=mlp is registered already"):
         models.architecture("mlp", "another")(lambda shape, num_classes, norm, width: nn.Sequential())
     assert {"mlp", "lenet5", "vgg11", "resnet20"} <= set(MODELS.names())
+
+
+def relu_before_pooling(module: nn.Module) -> nn.Module:
+    """The network with every pair of MaxPool2d and ReLU in the usual order."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.Sequential):
+            layers = list(relu_before_pooling(child))
+            for place in range(len(layers) - 1):
+                if isinstance(layers[place], nn.MaxPool2d) and isinstance(layers[place + 1], nn.ReLU):
+                    layers[place : place + 2] = layers[place + 1], layers[place]
+            setattr(module, name, nn.Sequential(*layers))
+    return module
+
+
+@pytest.mark.parametrize(("name", "layout"), [("lenet5", torch.channels_last), ("vgg11", torch.contiguous_format)])
+def test_pooling_before_relu_changes_no_bit(name, layout):
+    ours = models.build(name, (3, 32, 32), 10, generator=torch.Generator().manual_seed(3)).eval()
+    usual = relu_before_pooling(copy.deepcopy(ours))
+    assert str(usual) != str(ours)
+    x = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(1)).contiguous(memory_format=layout)
+    out, expected = ours(x), usual(x)
+    assert torch.equal(out, expected)
+    for network, logits in ((ours, out), (usual, expected)):
+        logits.square().sum().backward()
+        assert all(parameter.grad is not None for parameter in network.parameters())
+    for own, other in zip(ours.parameters(), usual.parameters(), strict=True):
+        assert torch.equal(own.grad, other.grad)
