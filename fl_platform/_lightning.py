@@ -82,7 +82,8 @@ def deferred_imports() -> Iterator[None]:
                 return Deferred(package, lambda: importlib.import_module(imported))
         return real_import(name, globals, locals, fromlist, level)
 
-    builtins.__import__, torch.compiler.disable, _is_noting = import_or_defer, disabled_when_compiling, True
+    builtins.__import__, _is_noting = import_or_defer, True
+    torch.compiler.disable = disabled_when_compiling  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -134,7 +135,7 @@ def disabled_when_compiling(function: Any = None, **options: Any) -> Any:
     def disabled() -> Any:
         import torch.compiler
 
-        return torch.compiler.disable(function, **options)
+        return torch.compiler.disable(function, **options)  # type: ignore[no-untyped-call]
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -21,13 +21,12 @@ def put_nested(given: Given, name: str, value: Any) -> bool:
             inner = place[group] = {}
         place = inner
     before = place.get(last)
-    if isinstance(before, list | dict) and isinstance(value, list | dict):
-        if type(before) is not type(value):
-            return False
-        if isinstance(before, dict):
-            lay_over(before, value)
-            return True
-    place[last] = value
+    if isinstance(before, dict) and isinstance(value, dict):
+        lay_over(before, value)
+    elif isinstance(before, list | dict) and isinstance(value, list | dict) and type(before) is not type(value):
+        return False
+    else:
+        place[last] = value
     return True
 
 

@@ -28,7 +28,7 @@ def typed(key: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
 def of_type(key: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
     """As ``typed``, without a look at bounds and choices."""
     try:
-        found = _converted(field.type, _Plain(repr(value), value))
+        found = _converted(field.type, _Plain(repr(value), value))  # type: ignore[arg-type]
     except (OmegaConfBaseException, ValueError, TypeError, OverflowError):
         expected = getattr(field.type, "__name__", field.type)
         raise UserError(f"{key}={shown(value)} has the wrong type; expected {expected}") from None
