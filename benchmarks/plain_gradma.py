@@ -4,7 +4,7 @@
 
 Both do the same work in a round: S workers in turn, I steps each with the gradients at x_tau, x_{tau-1} and x_t on one
 batch and a projection onto three anchors, the update of a memory of 100 vectors, the server's projection onto it, and
-an evaluation of all test images. The plain one holds float32 images, logs nothing, and takes every gradient by autograd.
+an evaluation of all test images. The plain one holds float32 images, logs nothing, and takes gradients by autograd.
 Its QPs are solved by the exact solver of ``fl_platform.qp``, which is faster than the cvxpylayers of the authors.
 """
 
