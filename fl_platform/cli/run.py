@@ -9,7 +9,7 @@ from fl_platform.cli.start import quick_imports
 from fl_platform.config.arguments import RunArguments, parse_run
 from fl_platform.config.compose import parse_arguments
 from fl_platform.config.resolve import RunSpec, spec_of
-from fl_platform.config.schema import shown
+from fl_platform.config.schema import shown, to_dict
 from fl_platform.errors import UserError
 
 
