@@ -72,7 +72,7 @@ def plain_rounds(module: FederatedModule, width: int) -> list[float]:
         x = x - config.server_lr * momentum
         vector_to_parameters(x, network.parameters())
         with torch.no_grad():
-            for part in images.split(1000):
+            for part in torch.split(images, 1000):
                 network(part).argmax(1)
         seconds.append(time.process_time() - started)
     return seconds

@@ -95,7 +95,7 @@ def _add_linked(found: Found, link: Path, home: Path, *, looks_inside: bool = Tr
             return
         if (target / ATTEMPTS).is_dir():
             found.runs.append(target)
-        elif (target / LEDGER).is_file():
+        elif (target / LEDGER_FILE).is_file():
             found.sweeps.append(target)
         elif looks_inside:
             for inside in sorted(target.iterdir()):
