@@ -1,4 +1,4 @@
-"""W&B's own search engine (``sweeps``) without a server: grid, random, bayes, and hyperband's early stops."""
+"""What a sweep tries next: the points of a grid; W&B's own random and bayes, and hyperband's early stops."""
 
 import itertools
 import math
