@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
+import torch.distributed.nn.functional  # before a group is made: the one there is stays in its defaults for good
 import torch.distributed
 from torch import Tensor
 
