@@ -7,8 +7,8 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
-import torch.distributed.nn.functional  # before a group is made: the one there is stays in its defaults for good
 import torch.distributed
+import torch.distributed.nn.functional  # before a group is made: the one there is stays in its defaults for good
 from torch import Tensor
 
 CPU = torch.device("cpu")
