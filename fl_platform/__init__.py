@@ -8,7 +8,7 @@ Each name is imported when it is first used, so that ``import fl_platform`` alon
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fl_platform import _lightning, _torchvision
+from fl_platform import _torchvision
 
 if TYPE_CHECKING:
     from fl_platform.algorithms.base import (
@@ -110,7 +110,6 @@ _OWN_NAMES = {"load_runs": "load"}
 """Public name -> what its module calls it."""
 
 _torchvision.install()
-_lightning.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -19,12 +19,11 @@ PACKAGE = ROOT / "fl_platform"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 LONGEST_FILE = 350  # lines
 
-ROOT_MODULES = {"__init__", "__main__", "_lightning", "_torchvision", "errors", "seeding", "noise"}
+ROOT_MODULES = {"__init__", "__main__", "_torchvision", "errors", "seeding", "noise"}
 MAY_IMPORT = {
     "errors": set(),
     "seeding": set(),
     "noise": set(),
-    "_lightning": set(),
     "_torchvision": set(),
     "paper": {"errors"},
     "config": {"errors", "paper"},
@@ -44,7 +43,7 @@ MAY_IMPORT = {
     "sweeps": {"config", "errors", "federation", "paper", "runs"},
     "dashboard": {"config", "errors", "paper", "reporting", "runs", "sweeps"},
     "__init__": {
-        *("_lightning", "_torchvision", "algorithms", "config", "data", "errors", "federation"),
+        *("_torchvision", "algorithms", "config", "data", "errors", "federation"),
         *("models", "reporting", "runs", "sweeps"),
     },
     "cli": {

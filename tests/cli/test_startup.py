@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from fl_platform._lightning import Deferred
 from fl_platform.cli import exit_code, main
+from fl_platform.cli.deferred import Deferred
 from fl_platform.cli.parser import COMMANDS
 from fl_platform.sweeps.definition import read_sweep
 from fl_platform.sweeps.ledger import Ledger
@@ -75,7 +75,7 @@ def test_what_only_reads_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     calls = [(arguments, sorted(allowed)) for arguments, allowed in READING]
     code = f"""
 import sys
-from fl_platform._lightning import Deferred
+from fl_platform.cli.deferred import Deferred
 from fl_platform.cli import exit_code, main
 for arguments, allowed in {calls!r}:
     if "{{sweep}}" in arguments:

@@ -90,6 +90,7 @@ class Signals(L.Callback):
 @pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP, signal.SIGHUP]])
 def test_the_first_signal_ends_the_run_after_its_round_and_resuming_gives_equal_bits(numbers, tmp_path, capsys):
     """Of a terminal that is closed, the shell and the system may both send SIGHUP."""
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it is ignored below nohup
     config = make_config("num_rounds=5", "algorithm.name=mifam")
     before = [signal.getsignal(handled) for handled in ending_signals()]
     stop = GracefulStop()
@@ -98,6 +99,7 @@ def test_the_first_signal_ends_the_run_after_its_round_and_resuming_gives_equal_
     assert len(done.module.history) == 2
     assert "finishing this round and saving; once more stops at once" in capsys.readouterr().err
     assert before == [signal.getsignal(handled) for handled in ending_signals()]
+    signal.signal(signal.SIGHUP, earlier)
     [(round, newest)] = sorted_checkpoints(tmp_path)
     assert round == 2
     assert torch.equal(train(config, resume=newest).params, train(config).params)

@@ -1,10 +1,11 @@
-"""Lets ``import lightning`` leave out packages that a run does not use until something of them is used.
+"""Lets a command import Lightning without packages that a run does not use, until something of them is used.
 
 Lightning and torchmetrics name torch's compiler, scipy, matplotlib and torchvision at module level: nine tenths of the
 time that importing them takes, and 180 MB. One finder intercepts ``lightning``. While the real code runs, what modules
 of these two import of such a package is a stand-in, which notes what is done with it, attributes and calls. Afterwards
 its use imports the package and does the same with the real thing: a metric's ``plot`` in a callback of one's own works
-as ever. All other modules, and every later import, get the packages themselves.
+as ever. All other modules, and every later import, get the packages themselves. Only commands install the finder:
+``import fl_platform`` changes nothing of Lightning.
 """
 
 import builtins
