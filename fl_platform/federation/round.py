@@ -110,12 +110,18 @@ def federated_round(server: Server, model: Model, round: int) -> Round:
         return Round(step_alone(server, model, round, logged), logged, num_bytes)
     updates = aggregate(server, model, result, round)
     logged |= update_metrics(updates, result)
-    if not math.isfinite(logged[metrics.UPDATE_NORM]):
+    if not math.isfinite(logged[metrics.UPDATE_NORM]) or is_spoilt(server, *updates.sent.values()):
         return Round(model, logged, num_bytes, is_diverged=True)
     model = server_step(server, model, updates, result)
     keep_states(server, result)
     logged |= diagnostics_of(server.algorithm)
-    return Round(model, logged, num_bytes, is_diverged=not bool(torch.isfinite(model.params.sum())))
+    is_diverged = not bool(torch.isfinite(model.params.sum())) or is_spoilt(server, model.buffers)
+    return Round(model, logged, num_bytes, is_diverged)
+
+
+def is_spoilt(server: Server, *values: Tensor) -> bool:
+    """Whether faults made numbers infinite that are finite otherwise; runs without faults are not looked at."""
+    return server.config.faults.kind != "none" and not all(bool(torch.isfinite(value).all()) for value in values)
 
 
 def cohort_metrics(cohort: Cohort, round: int) -> dict[str, Any]:

@@ -192,7 +192,7 @@ def test_hostile_parameters(here: Path, scale: Scale, record_property: Note) -> 
     parameters = st.dictionaries(st.sampled_from(KEYS), forms | values, max_size=3) | among(swept, KEYS)
     drawn = st.tuples(st.sampled_from(["grid", "random", "bayes"]), parameters)
     explore(drawn, check, scale(20, 1000), sound=("grid", swept))
-    tally.record(record_property, "hostile sweep parameters", at_least=0.1)
+    tally.record(record_property, "hostile sweep parameters", at_least=0.02)  # nearly all draws are nonsense
 
 
 @pytest.mark.parametrize("name", ["sweep.yaml", "overrides.json", "ledger.sqlite"])
