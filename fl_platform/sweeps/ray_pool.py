@@ -35,7 +35,7 @@ class RayPool:
                     **({} if address else {"include_dashboard": False}),
                 )
             except (ConnectionError, ValueError, RuntimeError) as error:
-                where = f"--address {address}: no Ray cluster answers there" if address else "Ray cannot be started here"
+                where = f"--address {address}: no Ray cluster answers there" if address else "Ray cannot start here"
                 raise UserError(f"{where}: {' '.join(str(error).split())}") from None
         here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             self._ray.get_runtime_context().get_node_id(), soft=False
