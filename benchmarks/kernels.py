@@ -52,14 +52,6 @@ def in_python(method: str) -> Any:
     return run
 
 
-TOGETHER = SingleObjective._together
-
-
-def one_batch(objective: Any, perceptron: Any, params: Any, statistics: Any, most: int) -> Any:
-    """The gradient of the current batch alone."""
-    return TOGETHER(objective, perceptron, params, statistics, 1)
-
-
 @dataclass(frozen=True)
 class Case:
     """A kernel, the run it serves, and how to do without it: the attribute to replace, and by what."""
@@ -75,8 +67,7 @@ CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
     Case("descend", FEDAVG, SingleObjective, "descend", lambda *_: None),
     Case("descend, two threads", TWO_THREADS, SingleObjective, "descend", lambda *_: None),
-    Case("batches together", GRADMA, SingleObjective, "_together", one_batch),
-    Case("TorchScript, gradient", GRADMA, Perceptron, "gradients", in_python("gradients")),
+    Case("TorchScript, gradient", GRADMA, Perceptron, "gradient", in_python("gradient")),
     Case("TorchScript, descend", FEDAVG, Perceptron, "descend", in_python("descend")),
     Case("TorchScript, two threads", TWO_THREADS, Perceptron, "descend", in_python("descend")),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),

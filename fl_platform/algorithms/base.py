@@ -79,8 +79,6 @@ class Algorithm(Rules, L.Callback):
     unless the class itself declares another."""
     equation: ClassVar[str] = ""  # where it departs from FedAvg, in one line
     gradients: ClassVar[int] = 1  # taken by a worker per local step
-    uses_previous_gradient: ClassVar[bool] = False
-    """Whether ``local_direction`` asks for ``gradient_at_previous`` in every step from the third on."""
     downloads: ClassVar[int] = 1  # vectors of d numbers sent to each worker per round
     uploads: ClassVar[int] = 1
     pools_data: ClassVar[bool] = False

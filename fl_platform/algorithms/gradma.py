@@ -93,7 +93,6 @@ class ProjectedWorker(Algorithm):
     """The worker side: descend along the gradient that opposes neither the past, the global model, nor the drift."""
 
     gradients: ClassVar[int] = 3
-    uses_previous_gradient: ClassVar[bool] = True
     equation: ClassVar[str] = r"x_\tau - \eta_l\, \mathrm{QP}(g; [g(x_{\tau-1}), g(x_t), x_\tau - x_t])"
 
     previous_model: str = previous_model_option(released="last_local")
@@ -135,10 +134,10 @@ class ProjectedWorker(Algorithm):
                 return []
             return [step.gradient_at(step.state["last_local"]), step.gradient]
         drift = step.params - step.global_params
-        at_global = step.gradient_at_global()
+        at_global = step.gradient_at(step.global_params)
         if step.index == 1:
             return [at_global, drift]
-        return [step.gradient_at_previous(), at_global, drift]
+        return [step.gradient_at(step.previous_params), at_global, drift]
 
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:
         return {"last_local": run.params} if self.keeps else {}

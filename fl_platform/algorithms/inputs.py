@@ -146,11 +146,6 @@ class LocalStep:
     state: Mapping[str, Stack]
     gradient_at: Callable[[Stack | Vector], Stack]
     """Gradient of the local objective elsewhere, on the same batch with dropout of its own; statistics discarded."""
-    gradient_at_global: Callable[[], Stack]
-    """``gradient_at(global_params)``, for methods that ask in every step: it may come with those of later batches."""
-    gradient_at_previous: Callable[[], Stack]
-    """``gradient_at(previous_params)``; a method that declares ``uses_previous_gradient`` may have it from the step
-    before, where that model was trained."""
     record: Callable[..., None]
     """record(name, values, how="mean" | "max" | "sum"): logged once per round, over steps and workers."""
     remembered: dict[str, Stack]

@@ -89,7 +89,7 @@ class Mime(MimeLite, name="mime", label="Mime"):
         self.surveyed = mean
 
     def local_direction(self, step: LocalStep) -> Stack:
-        corrected = step.gradient - step.gradient_at_global() + self.surveyed
+        corrected = step.gradient - step.gradient_at(step.global_params) + self.surveyed
         return self.fresh * corrected + self.momentum_decay * self.momentum
 
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:

@@ -9,19 +9,12 @@ from torch import Tensor
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalWork
-from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
 
 GATHERED = 64
 """Steps whose batches are gathered at once: many enough to be cheap, few enough for epochs of a large worker."""
-
-ROWS_TOGETHER = 32
-"""Batches of at least so many samples go through a perceptron together: products of fewer rows (below 16 here) are
-other code of the BLAS, which rounds differently when it has more."""
-FLOATS_TOGETHER = 1 << 21
-"""Gradients that are kept for later steps: 8 MB, which caches hold."""
 
 
 class SingleObjective(StackedObjective):
@@ -30,10 +23,7 @@ class SingleObjective(StackedObjective):
     def __init__(self, training: LocalTraining, work: LocalWork, plan: LoadedPlan) -> None:
         super().__init__(training, work, plan)
         self._first = 0
-        self._gathered: tuple[Tensor, Tensor]  # (steps, 1, B, ...) and (steps, 1, B)
         self._batches: list[tuple[Tensor, Tensor]] = []  # of the steps from ``_first`` on
-        self._at_global: dict[int, Stack] = {}  # gradients on the batches of steps, at x_t
-        self._at_previous: dict[int, Stack] = {}  # and at the model of the step before
 
     def _gather(self, first: int) -> None:
         """Fetch the batches of the next steps, from number ``first`` on."""
@@ -47,8 +37,7 @@ class SingleObjective(StackedObjective):
         else:
             x = x.unsqueeze(1)
         self._first = first
-        self._gathered = x, samples.labels(indices).unsqueeze(1)
-        self._batches = list(zip(*(tensor.unbind() for tensor in self._gathered), strict=True))
+        self._batches = list(zip(x.unbind(), samples.labels(indices).unsqueeze(1).unbind(), strict=True))
 
     def load(self, step: int) -> None:
         self._step, self._training_passes, self._global_logits = step, 0, None
@@ -69,57 +58,10 @@ class SingleObjective(StackedObjective):
         if perceptron is None:
             return super().gradient(params, buffers, updates_statistics)
         self._count(slice(self._step, self._step + 1))
-        looks_ahead = updates_statistics and self._step > 0 and self._training.algorithm.uses_previous_gradient
         statistics = buffers.view(-1) if updates_statistics else None
-        found, loss = self._together(perceptron, params, statistics, 2 if looks_ahead else 1)
-        if looks_ahead:
-            self._at_previous = {step: known for step, known in self._at_previous.items() if step == self._step}
-            if len(found) > 1:
-                self._at_previous[self._step + 1] = found[1:]
-        return found[:1], loss.view(1)
-
-    def gradient_at_global(self, params: Vector) -> Stack:
-        perceptron = self._training.perceptron
-        if perceptron is None:
-            return super().gradient_at_global(params)
-        if self._step not in self._at_global:
-            found, _ = self._together(perceptron, params, None, FLOATS_TOGETHER // params.numel())
-            self._at_global = dict(enumerate(found.unsqueeze(1).unbind(), start=self._step))
-        self._count(slice(self._step, self._step + 1))
-        return self._at_global[self._step]
-
-    def gradient_at_previous(self, params: Stack) -> Stack:
-        found = self._at_previous.get(self._step)
-        if found is None:
-            return super().gradient_at_previous(params)
-        self._count(slice(self._step, self._step + 1))
-        return found
-
-    def _together(
-        self, perceptron: Perceptron, params: Stack | Vector, statistics: Vector | None, most: int
-    ) -> tuple[Stack, Tensor]:
-        """Gradients on the current batch and on up to ``most - 1`` that follow, at one point, and the current loss."""
-        loaded, widths = [(self._x, self._labels)], self._plan.widths
-        if widths[self._step] >= ROWS_TOGETHER:
-            last = min(self._step + most, self._first + len(self._batches))
-            for step in range(self._step + 1, last):
-                if widths[step] < ROWS_TOGETHER:
-                    break
-                loaded.append(self._batch(step))
-        into = self._training.empty("gradient", len(loaded), self._work)
-        counts = [labels.shape[1] for _, labels in loaded]
-        x, labels = self._joined(loaded)
-        return into, perceptron.gradients(params.view(-1), statistics, x, labels, counts, into)
-
-    def _joined(self, loaded: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """The samples and labels of batches that follow each other, without copies where none is padded."""
-        if len(loaded) == 1:
-            return self._x[0], self._labels[0]
-        x, labels = self._gathered
-        steps = slice(self._step - self._first, self._step - self._first + len(loaded))
-        if all(own.shape[1] == labels.shape[2] for _, own in loaded):
-            return x[steps].flatten(0, 2), labels[steps].flatten()
-        return torch.cat([x[0] for x, _ in loaded]), torch.cat([labels[0] for _, labels in loaded])
+        gradient = self._training.empty("gradient", 1, self._work)
+        loss = perceptron.gradient(params.view(-1), statistics, self._x[0], self._labels[0], into=gradient.view(-1))
+        return gradient, loss.view(1)
 
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
         perceptron = self._training.perceptron

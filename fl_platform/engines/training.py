@@ -82,14 +82,6 @@ class Objective(ABC):
     def gradient_at(self, params: Stack | Vector) -> Stack:
         """Gradients elsewhere; running statistics are left alone."""
 
-    def gradient_at_global(self, params: Vector) -> Stack:
-        """Gradients at x_t, ``params``; an engine may compute those of later batches at the same time."""
-        return self.gradient_at(params)
-
-    def gradient_at_previous(self, params: Stack) -> Stack:
-        """Gradients at x_{tau-1}, ``params``; an engine may have computed them in the step before."""
-        return self.gradient_at(params)
-
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
         """All steps along the plain gradient in one call, in place: (steps, S) losses. None without a kernel for it."""
         return None
@@ -200,8 +192,6 @@ class LocalTraining:
                 relative_sizes=sizes,
                 state=state,
                 gradient_at=objective.gradient_at,
-                gradient_at_global=partial(objective.gradient_at_global, work.global_params),
-                gradient_at_previous=partial(objective.gradient_at_previous, previous),
                 record=records.record,
                 remembered=remembered,
             )

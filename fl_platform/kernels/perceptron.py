@@ -4,11 +4,10 @@ Its plain twins are autograd (``StackedObjective.gradient``) and the loop over l
 bits it has. Autograd's nodes, the copies of its results and nn.Module's calls cost as much as a third of the products
 of a small perceptron; here the same operations write straight into the flat gradient.
 
-Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): ``gradients`` 17 %
-of a round of GradMA (181 ms for 219), several batches together another 8 % (425 ms for 463, on a busy machine);
-``descend`` 8 % of a round of FedAvg (84 ms for 91) over steps one by one with ``gradients``. TorchScript, which runs
-these functions without Python in between, is 1 to 3 % of that; it is there for threads, which then do not wait for
-Python's lock: five steps on two threads 1.9 ms for 2.4 (``benchmarks/README.md``).
+Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): ``gradient`` 15 %
+of a round of GradMA (128 ms for 150), ``descend`` 8 % of a round of FedAvg (84 ms for 91) over steps one by one with
+``gradient``. TorchScript, which runs these functions without Python in between, is 1 to 3 % of that; it is there for
+threads, which then do not wait for Python's lock: five steps on two threads 1.9 ms for 2.4 (``benchmarks/README.md``).
 PyTorch no longer develops TorchScript; where it is not supported the functions run as the Python they are.
 """
 
@@ -23,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fl_platform.models.flat import Stack, Vector
+from fl_platform.models.flat import Vector
 from fl_platform.models.layers import BatchNorm, Features
 from fl_platform.models.network import Network
 
@@ -42,29 +41,15 @@ class Layer(NamedTuple):
     eps: float = 0.0
 
 
-def parts(rows: Tensor, counts: list[int]) -> list[Tensor]:
-    """The rows of each batch."""
-    return [rows] if len(counts) == 1 else list(rows.split_with_sizes(counts))
-
-
-def joined(rows: list[Tensor]) -> Tensor:
-    """The rows one below the other, without a copy where there is one piece."""
-    return rows[0] if len(rows) == 1 else torch.cat(rows)
-
-
-def write_gradients(
+def write_gradient(
     layers: list[Layer],
     weights: list[Tensor],
     x: Tensor,
     labels: Tensor,
-    counts: list[int],
-    into: list[list[Tensor]],
+    into: list[Tensor],
     statistics: list[Tensor] | None,
 ) -> Tensor:
-    """Write the gradients of the mean cross-entropy of batches, ``counts`` rows each, into ``into``.
-
-    Returns the loss of the first batch, which also updates given statistics.
-    """
+    """Write the gradient of the mean cross-entropy into ``into``; returns the loss, updates given statistics."""
     x = x.flatten(1)
     seen: list[Tensor] = []  # what each layer's gradient is taken at: its input, of a ReLU its output
     batch_means: list[Tensor] = []
@@ -79,33 +64,23 @@ def write_gradients(
             mean = None if statistics is None else statistics[layer.mean]
             variance = None if statistics is None else statistics[layer.variance]
             weight, bias = weights[layer.weight], weights[layer.bias]
-            outputs: list[Tensor] = []
-            for own in parts(x, counts):
-                output, batch_mean, batch_scale = torch.native_batch_norm(
-                    own, weight, bias, mean, variance, True, layer.momentum, layer.eps
-                )
-                mean, variance = None, None  # the first batch alone counts
-                outputs.append(output)
-                batch_means.append(batch_mean)
-                batch_scales.append(batch_scale)
-            x = joined(outputs)
+            x, batch_mean, batch_scale = torch.native_batch_norm(
+                x, weight, bias, mean, variance, True, layer.momentum, layer.eps
+            )
+            batch_means.append(batch_mean)
+            batch_scales.append(batch_scale)
 
     log_probabilities = torch.log_softmax(x, 1)
-    losses: list[Tensor] = []
-    gradients: list[Tensor] = []
-    for own, wanted in zip(parts(log_probabilities, counts), parts(labels, counts)):  # noqa: B905
-        # the mean over samples (1), whatever their label (-100 would leave one out)
-        loss, total = torch.ops.aten.nll_loss_forward(own, wanted, None, 1, -100)
-        losses.append(loss)
-        gradients.append(torch.ops.aten.nll_loss_backward(torch.ones_like(loss), own, wanted, None, 1, -100, total))
-    gradient = torch.ops.aten._log_softmax_backward_data(joined(gradients), log_probabilities, 1, x.dtype)
+    # the mean over samples (1), whatever their label (-100 would leave one out)
+    loss, total = torch.ops.aten.nll_loss_forward(log_probabilities, labels, None, 1, -100)
+    gradient = torch.ops.aten.nll_loss_backward(torch.ones_like(loss), log_probabilities, labels, None, 1, -100, total)
+    gradient = torch.ops.aten._log_softmax_backward_data(gradient, log_probabilities, 1, x.dtype)
 
     for number in range(len(layers) - 1, -1, -1):
         layer, x = layers[number], seen[number]
         if layer.kind == "linear":
-            for found, own, inputs in zip(into, parts(gradient, counts), parts(x, counts)):  # noqa: B905
-                torch.mm(own.t(), inputs, out=found[layer.weight])
-                torch.sum(own, [0], out=found[layer.bias])
+            torch.mm(gradient.t(), x, out=into[layer.weight])
+            torch.sum(gradient, [0], out=into[layer.bias])
             if number > 0:
                 gradient = torch.mm(gradient, weights[layer.weight])
         elif layer.kind == "relu":
@@ -113,27 +88,13 @@ def write_gradients(
         else:
             mean = None if statistics is None else statistics[layer.mean]
             variance = None if statistics is None else statistics[layer.variance]
-            weight, first = weights[layer.weight], len(batch_means) - len(counts)
-            outputs = []
-            for place, (found, own, inputs) in enumerate(zip(into, parts(gradient, counts), parts(x, counts))):  # noqa: B905
-                before, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
-                    own,
-                    inputs,
-                    weight,
-                    mean,
-                    variance,
-                    batch_means[first + place],
-                    batch_scales[first + place],
-                    True,
-                    layer.eps,
-                    [True, True, True],
-                )
-                found[layer.weight].copy_(weight_gradient)
-                found[layer.bias].copy_(bias_gradient)
-                outputs.append(before)
-            gradient = joined(outputs)
-            batch_means, batch_scales = batch_means[:first], batch_scales[:first]
-    return losses[0]
+            weight, batch_mean, batch_scale = weights[layer.weight], batch_means.pop(), batch_scales.pop()
+            gradient, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
+                gradient, x, weight, mean, variance, batch_mean, batch_scale, True, layer.eps, [True, True, True]
+            )
+            into[layer.weight].copy_(weight_gradient)
+            into[layer.bias].copy_(bias_gradient)
+    return loss  # type: ignore[no-any-return]
 
 
 class Cut(NamedTuple):
@@ -160,12 +121,11 @@ class Steps(nn.Module):
         self.layers, self.cuts = layers, cuts
 
     @torch.jit.export
-    def gradients(
-        self, params: Tensor, buffers: Tensor | None, x: Tensor, labels: Tensor, counts: list[int], into: Tensor
-    ) -> Tensor:
+    def gradient(self, params: Tensor, buffers: Tensor | None, x: Tensor, labels: Tensor, into: Tensor) -> Tensor:
         statistics = None if buffers is None else views(buffers, self.cuts[1])
-        rows = [views(row, self.cuts[0]) for row in into.unbind()]
-        return write_gradients(self.layers, views(params, self.cuts[0]), x, labels, counts, rows, statistics)
+        return write_gradient(
+            self.layers, views(params, self.cuts[0]), x, labels, views(into, self.cuts[0]), statistics
+        )
 
     @torch.jit.export
     def descend(
@@ -178,7 +138,7 @@ class Steps(nn.Module):
         )
         losses: list[Tensor] = []
         for x, y in zip(batches, labels):  # noqa: B905 - unknown to TorchScript
-            losses.append(write_gradients(self.layers, weights, x, y, [len(y)], [into], statistics))
+            losses.append(write_gradient(self.layers, weights, x, y, into, statistics))
             params.add_(scratch, alpha=-rate)
         return torch.stack(losses)
 
@@ -258,16 +218,13 @@ class Perceptron:
         is_chain = layers and layers[0].kind == layers[-1].kind == "linear"
         return Perceptron(layers, network) if is_chain else None
 
-    def gradients(
-        self, params: Vector, buffers: Vector | None, x: Tensor, labels: Tensor, counts: list[int], into: Stack
-    ) -> Tensor:
-        """Write the gradients of batches' mean losses in training mode, one row of ``into`` each.
+    def gradient(self, params: Vector, buffers: Vector | None, x: Tensor, labels: Tensor, into: Vector) -> Tensor:
+        """Write the gradient of a batch's mean loss in training mode; returns the loss.
 
-        ``x`` and ``labels`` hold the batches one after another, ``counts`` rows each. Returns the loss of the first
-        batch, which also updates the running statistics, if given.
+        Running statistics, if given, are updated.
         """
         with torch.inference_mode():  # a microsecond per operation less than no_grad
-            loss: Tensor = self.compiled.gradients(params, buffers, x, labels, counts, into)
+            loss: Tensor = self.compiled.gradient(params, buffers, x, labels, into)
         return loss
 
     def descend(

@@ -45,7 +45,7 @@ def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(expected_loss, leaves)])
 
     found = torch.full_like(flat, torch.nan)
-    loss = kernel.gradients(flat, buffers if updates_statistics else None, x, labels, [samples], into=found[None])
+    loss = kernel.gradient(flat, buffers if updates_statistics else None, x, labels, into=found)
     assert torch.equal(found, expected)
     assert torch.equal(loss, expected_loss.detach())
     assert torch.equal(buffers, expected_buffers)
