@@ -22,6 +22,8 @@ class SingleObjective(StackedObjective):
 
     def __init__(self, training: LocalTraining, work: LocalWork, plan: LoadedPlan) -> None:
         super().__init__(training, work, plan)
+        self._perceptron = training.perceptron
+        self._has_batch: list[bool] = (plan.plan.counts[:, 0] > 0).tolist()  # of each step
         self._first = 0
         self._batches: list[tuple[Tensor, Tensor]] = []  # of the steps from ``_first`` on
 
@@ -51,10 +53,13 @@ class SingleObjective(StackedObjective):
         is_whole = width == labels.shape[1]
         return (x, labels) if is_whole else (x[:, :width], labels[:, :width])
 
+    def _count(self, steps: slice) -> None:
+        self._work.gradient_passes[0] += sum(self._has_batch[steps])
+
     def gradient(
         self, params: Stack | Vector, buffers: Stack | Vector, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
-        perceptron = self._training.perceptron
+        perceptron = self._perceptron
         if perceptron is None:
             return super().gradient(params, buffers, updates_statistics)
         self._count(slice(self._step, self._step + 1))
@@ -64,7 +69,7 @@ class SingleObjective(StackedObjective):
         return gradient, loss.view(1)
 
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
-        perceptron = self._training.perceptron
+        perceptron = self._perceptron
         if perceptron is None:
             return None
         num_steps = len(self._plan.widths)
