@@ -1,10 +1,10 @@
 """Lets a command import Lightning without packages that a run does not use, until something of them is used.
 
 Lightning and torchmetrics name torch's compiler, scipy, matplotlib and torchvision at module level: nine tenths of the
-time that importing them takes, and 180 MB. One finder intercepts ``lightning``. While the real code runs, what modules
-of these two import of such a package is a stand-in, which notes what is done with it, attributes and calls. Afterwards
-its use imports the package and does the same with the real thing: a metric's ``plot`` in a callback of one's own works
-as ever. All other modules, and every later import, get the packages themselves. Only commands install the finder:
+time that importing them takes, and 180 MB. The import of ``lightning`` is intercepted. While its real code runs, what
+modules of these two import of such a package is a stand-in, which notes what is done with it, attributes and calls.
+Afterwards its use imports the package and does the same with the real thing: a metric's ``plot`` in a callback of
+one's own works as ever. All other modules, and every later import, get the packages themselves. Only commands do this:
 ``import fl_platform`` changes nothing of Lightning.
 """
 
@@ -14,10 +14,11 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Union
+
+from fl_platform._imports import Execute, intercept
 
 IMPORTERS = ("lightning", "torchmetrics")
 PACKAGES = ("matplotlib", "scipy", "torch._dynamo", "torchvision")
@@ -91,40 +92,15 @@ def deferred_imports() -> Iterator[None]:
         builtins.__import__, torch.compiler.disable, _is_noting = real_import, real_disable, False
 
 
-class _Loader:
-    """Runs the real ``lightning`` with stand-ins."""
-
-    def __init__(self, real: Any) -> None:
-        self.real = real
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        created: ModuleType | None = self.real.create_module(spec)
-        return created
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__loader__ = module.__spec__.loader = self.real
-        with deferred_imports():
-            self.real.exec_module(module)
-
-
-class _Finder:
-    """Finds ``lightning`` where Python would, and nothing else."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "lightning":
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
-        return spec
-
-
 def install() -> None:
-    """Put the finder first; a second call does nothing."""
-    if _Finder not in sys.meta_path:
-        sys.meta_path.insert(0, _Finder)
+    """Import ``lightning`` with stand-ins when it is imported; a second call does nothing."""
+    intercept("lightning", with_stand_ins)
+
+
+def with_stand_ins(execute: Execute, module: ModuleType) -> None:
+    """Run the real module within ``deferred_imports``."""
+    with deferred_imports():
+        execute(module)
 
 
 def disabled_when_compiling(function: Any = None, **options: Any) -> Any:
