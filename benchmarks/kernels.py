@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,7 @@ from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
-from fl_platform.kernels import compiled_products, row_products
+from fl_platform.kernels import compiled_products, onednn, row_products
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.recycled import Recycler
 
@@ -70,6 +71,8 @@ CASES = (
     Case("TorchScript, gradient", GRADMA, Perceptron, "gradient", in_python("gradient")),
     Case("TorchScript, descend", FEDAVG, Perceptron, "descend", in_python("descend")),
     Case("TorchScript, two threads", TWO_THREADS, Perceptron, "descend", in_python("descend")),
+    Case("oneDNN, evaluation", FEDAVG, onednn, "Linear", nullcontext),
+    Case("oneDNN, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], onednn, "Linear", nullcontext),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",

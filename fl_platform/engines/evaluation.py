@@ -13,6 +13,7 @@ from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.further_metrics import further_metrics
 from fl_platform.engines.ranks import Ranks
+from fl_platform.kernels import onednn
 from fl_platform.models.code import code_of
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import Pass
@@ -82,7 +83,7 @@ def evaluate(
     weights = network.parameters.views(params)
 
     def forward(chunk: Tensor) -> Tensor:
-        with torch.no_grad():  # known to this thread only
+        with torch.no_grad(), onednn.Linear():  # known to this thread only
             return network.single(weights, buffers, chunk, Pass(train=False)).logits
 
     with allowing_tf32(network.allows_tf32):

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fl_platform.kernels.onednn import write_weight_gradient
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import BatchNorm, Features
 from fl_platform.models.network import Network
@@ -79,7 +80,7 @@ def write_gradient(
     for number in range(len(layers) - 1, -1, -1):
         layer, x = layers[number], seen[number]
         if layer.kind == "linear":
-            torch.mm(gradient.t(), x, out=into[layer.weight])
+            write_weight_gradient(gradient, x, into[layer.weight])
             torch.sum(gradient, [0], out=into[layer.bias])
             if number > 0:
                 gradient = torch.mm(gradient, weights[layer.weight])
