@@ -11,7 +11,7 @@ Tensors that a hook is given are never written over afterwards: an algorithm may
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import lightning as L
 import numpy as np
@@ -66,8 +66,20 @@ def state(initial: Callable[[Federation], Any] = lambda _: None) -> Any:
     return field(init=False, default=None, repr=False, metadata={"initial": initial})
 
 
+class FixedClass:
+    """Objects that stay of the class they were made of: a run's record names the method that computes it."""
+
+    @property
+    def __class__(self) -> type[Self]:
+        return type(self)
+
+    @__class__.setter
+    def __class__(self, kind: type[Self]) -> None:
+        raise TypeError(f"an algorithm cannot change its class, here from {type(self).__name__} to {kind.__name__}")
+
+
 @dataclass(eq=False)
-class Algorithm(Rules, L.Callback):
+class Algorithm(FixedClass, Rules, L.Callback):
     """FedAvg's rules, each open to be replaced. A subclass with ``name=...`` is registered under it."""
 
     name: ClassVar[str]

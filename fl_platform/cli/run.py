@@ -53,8 +53,19 @@ def main(arguments: list[str]) -> int:
         say(f"to resume: {resume_command(spec)}")
     if args.json:
         write_atomically(args.json, json_text(result.summary, indent=1) + "\n")
-    print(result.last_line(), flush=True)
+    print_last(result.last_line())
     return result.exit_code
+
+
+def print_last(line: str) -> None:
+    """Print the last line of a run; where code of the user's closed the standard output, say so on the other."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError) as error:
+        print(f"fl_platform: the standard output was closed ({error}); it would say: {line}", file=sys.stderr)
+        sys.stdout = None  # or Python would try once more to write what is left
 
 
 def is_other_rank() -> bool:

@@ -24,6 +24,7 @@ from fl_platform.federation.export import export
 from fl_platform.federation.history import History
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.named_code import trust
+from fl_platform.federation.one_process import OneProcess
 from fl_platform.federation.progress import GracefulStop, RowFile
 from fl_platform.federation.resource_file import ResourceFile
 from fl_platform.federation.result import Result
@@ -86,7 +87,7 @@ def launch(spec: RunSpec, checkpoint: Path | None = None, should_stop: Callable[
             stop.on_terminate = opened.wandb.experiment.mark_preempting  # an online sweep starts the run again
         saving = save_rounds(spec, opened, checkpoint)
         module.history = History(saving.directory, writes=is_first_rank())
-        callbacks = [algorithm, stop, *own_callbacks, *recorders(spec, files, opened), saving]
+        callbacks = [OneProcess(), algorithm, stop, *own_callbacks, *recorders(spec, files, opened), saving]
         summary, tracked = fit(attach(trainer, opened.loggers, callbacks), module, spec, opened.wandb, checkpoint)
         if is_first_rank():
             files.end_attempt(opened.attempt, summary)

@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
@@ -67,12 +68,24 @@ def make_trainer(spec: RunSpec) -> L.Trainer:
     if arguments.get("enable_progress_bar", True) and is_first_rank():
         arguments["callbacks"] = [RoundProgress(spec.title)]
     try:
-        return L.Trainer(**arguments)
+        trainer = L.Trainer(**arguments)
     except (TypeError, ValueError, AttributeError, RuntimeError, ImportError, MisconfigurationException) as error:
         given = (
             " ".join(f"trainer.{name}={value}" for name, value in config.trainer.items()) or f"device={config.device}"
         )
         raise UserError(f"{given} is refused by Lightning: {' '.join(str(error).split())}") from None
+    check_nodes(trainer)
+    return trainer
+
+
+def check_nodes(trainer: L.Trainer) -> None:
+    """Refuse several nodes where nothing says where the first is: Lightning would wait for the others without end."""
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    if trainer.num_nodes > 1 and isinstance(environment, LightningEnvironment) and "MASTER_ADDR" not in os.environ:
+        raise UserError(
+            f"trainer.num_nodes={trainer.num_nodes}: nothing here starts processes on other nodes; use a launcher, "
+            "such as srun or torchrun, or give MASTER_ADDR, MASTER_PORT and NODE_RANK on every node"
+        )
 
 
 def make_callbacks(paths: list[str]) -> list[L.Callback]:

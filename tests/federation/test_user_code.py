@@ -1,5 +1,8 @@
 """Code that is not the platform's and fails in a round: named with its hook, line and round; the rest stays intact."""
 
+import io
+import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +91,11 @@ FAULTS = {
     "no Exception": ({"server": "raise Odd('end')"}, "server_direction", "Odd: end"),
     "no text": ({"server": "raise Mute"}, "server_direction", "Mute: (its text cannot be made)"),
     "StopIteration": ({"server": "next(iter([]))"}, "server_direction", "StoppedStep: StopIteration"),
+    "another class": (
+        {"server": "self.__class__ = Helper"},
+        "server_direction",
+        "TypeError: an algorithm cannot change its class, here from Failing to Helper",
+    ),
     "recursion": ({"server": "self.server_direction(updates)"}, "server_direction", "RecursionError: maximum"),
     "UserError": ({"server": "raise UserError('no')"}, "server_direction", "UserError: no; what was"),
     "a missing file": ({"server": "open('/no/such')"}, "server_direction", "FileNotFoundError: [Errno 2]"),
@@ -139,6 +147,34 @@ def test_a_failing_hook_is_named_and_the_checkpoint_stays(fault: str, plugin: Pa
     explained = capsys.readouterr().out
     assert f"run {run.parent.name} user code failed; 1 of 3 rounds on disk" in explained
     assert reason in explained.splitlines()[-1], "the traceback that the attempt keeps"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("forks", ["__import__('os').fork()", "__import__('os').fork() or exit(0)"])
+def test_a_copy_of_the_process_that_a_hook_makes_ends(forks: str, plugin: Path, tmp_path: Path, capfd) -> None:
+    write(plugin, server=forks)
+    assert main(["run", *KEYS, "algorithm.name=failing", f"output.dir={tmp_path}"]) == 0
+    printed = capfd.readouterr()
+    said = re.search(
+        r"round 2: your code copied the process \(os.fork\); the copy (\d+) ends, and the run", printed.err
+    )
+    assert said is not None
+    assert os.waitstatus_to_exitcode(os.waitpid(int(said[1]), 0)[1]) == 1
+    assert printed.out.count("done run=") == 1
+    [run] = tmp_path.glob("*/config.yaml")
+    assert read_directory(run.parent).status is RunStatus.FINISHED
+    assert read_directory(run.parent).history.num_rows == 3
+
+
+def test_a_run_whose_code_closes_the_output_ends_with_its_result(
+    plugin: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(plugin, server="__import__('sys').stdout.close()")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert main(["run", *KEYS, "algorithm.name=failing", f"output.dir={tmp_path}"]) == 0
+    error = capsys.readouterr().err
+    assert "the standard output was closed (I/O operation on closed file); it would say: done run=" in error
+    assert list(tmp_path.glob("*/result.json"))
 
 
 def test_a_full_disk_that_a_hook_meets_is_one_with_its_place(plugin: Path, tmp_path: Path, capsys) -> None:
