@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -26,17 +27,7 @@ class RayPool:
         self._cpus, self._gpus, self._size = cpus, gpus, size
         self._owns_cluster = not self._ray.is_initialized()
         if self._owns_cluster:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            try:
-                self._ray.init(
-                    address=address,
-                    log_to_driver=False,
-                    logging_level="ERROR",
-                    **({} if address else {"include_dashboard": False}),
-                )
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                where = f"--address {address}: no Ray cluster answers there" if address else "Ray cannot start here"
-                raise UserError(f"{where}: {' '.join(str(error).split())}") from None
+            connect(self._ray, address or os.environ.get("RAY_ADDRESS"))
         here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             self._ray.get_runtime_context().get_node_id(), soft=False
         )
@@ -134,6 +125,33 @@ def die_with_parent() -> None:
     """Make the trial's process end with its Ray process, so that a retry elsewhere never meets its first attempt."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def connect(ray: Any, address: str | None) -> None:
+    """Join the cluster at an address; without one start a cluster on this machine.
+
+    Raises UserError where nobody answers there, or Ray cannot start.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address:
+        check_listens(address)
+    more: dict[str, Any] = {"address": address} if address else {"address": "local", "include_dashboard": False}
+    try:  # without "local" Ray would join the cluster that `ray start` noted last on this machine, running or not
+        ray.init(log_to_driver=False, logging_level="ERROR", **more)
+    except Exception as error:  # noqa: BLE001  Ray raises bare ones, as on a machine too busy to start in time
+        where = f"--address {address}: no Ray cluster answers there" if address else "Ray cannot start here"
+        raise UserError(f"{where}: {' '.join(str(error).split())}") from None
+
+
+def check_listens(address: str) -> None:
+    """Raise UserError where no program listens at HOST:PORT: Ray itself would try for a quarter of an hour."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return  # "auto", or a form that Ray refuses itself
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(f"--address {address}: no Ray cluster answers there: {error}") from None
 
 
 def import_ray() -> Any:

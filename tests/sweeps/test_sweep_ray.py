@@ -1,5 +1,6 @@
 """Trials on a real Ray cluster of two nodes, one of which is lost on the way."""
 
+import socket
 import sys
 import threading
 import time
@@ -98,6 +99,17 @@ def lose_own_node(cluster: Cluster, output: Path) -> None:
         killer.join()
     assert {entry.failures for entry in entries_of(sweep)} == {0}
     assert {entry.state.value for entry in entries_of(sweep)} <= {"proposed", "interrupted"}
+
+
+def test_an_address_at_which_nobody_listens_is_refused_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, so that nobody else listens there either
+        port = taken.getsockname()[1]
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:99999"):
+            with pytest.raises(UserError, match=f"--address {address}: no Ray cluster answers there"):
+                ray_pool.check_listens(address)
+        taken.listen()
+        ray_pool.check_listens(f"127.0.0.1:{port}")
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
