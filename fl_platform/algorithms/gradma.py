@@ -51,6 +51,11 @@ class QPOptions:
         choices=("global", "tensor"),
         presets={"released": "tensor"},
     )
+    log_errors: bool = option(
+        False,
+        "log how long the projected vectors are and how far they are moved, |p| and |p - p~|",
+        identity="changed",
+    )
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,9 @@ class ProjectedWorker(Algorithm):
         step.record(metrics.QP_WORKER_ACTIVE, found.active)
         step.record(metrics.QP_WORKER_RATIO, found.norm_ratio)
         step.record(metrics.QP_WORKER_RESIDUAL, found.residual, how="max")
+        if self.qp.log_errors:
+            step.record(metrics.QP_WORKER_LENGTH, step.gradient.norm(dim=1), how="max")
+            step.record(metrics.QP_WORKER_ERROR, (step.gradient - found.vectors).norm(dim=1), how="max")
         return found.vectors
 
     def anchors(self, step: LocalStep) -> list[Stack]:
@@ -207,6 +215,9 @@ class ProjectedServer(MemoryRules, SlowMomentum):
             metrics.QP_FROZEN_TENSORS: float((found.norm_ratio < FROZEN).sum()),
             metrics.QP_FALLBACKS: float(found.fallbacks),
         }
+        if self.qp.log_errors:
+            error = torch.linalg.vector_norm(momentum - self.momentum)
+            self._diagnostics |= {metrics.QP_SERVER_LENGTH: float(before), metrics.QP_SERVER_ERROR: float(error)}
         return self.momentum
 
     def state_dict(self) -> dict[str, Any]:

@@ -97,6 +97,19 @@ class EvaluationConfig:
         at_least=1,
         when=("evaluation.workers", True),
     )
+    worker_samples: str = option(
+        "tests",
+        "which samples of a worker it is scored on: its test samples, or those that it trains on",
+        choices=("tests", "training"),
+        when=("evaluation.workers", True),
+        identity="changed",
+    )
+    each_worker: bool = option(
+        False,
+        "also log the accuracy of every single worker, from which reports compute forgetting",
+        when=("evaluation.workers", True),
+        identity="changed",
+    )
     finetune_steps: int = option(
         0,
         "score workers also after so many local steps of each from the model it has; 0: not",

@@ -21,17 +21,33 @@ _USED_BY = {
     "gradma_w": _OF_BOTH_SIDES | _OF_WORKERS,
 }
 """Every run had the earlier keys; these algorithms used them."""
+ADDED = {"algorithm.qp.log_errors": False}
+"""Options that groups of an algorithm got later -> what earlier runs, which do not record them, were made with."""
 
 
 def upgraded(config: dict[str, Any]) -> dict[str, Any]:
     """Return a nested configuration read from disk with the keys of this version.
 
-    What has moved to the algorithm goes there if the algorithm uses it, and is dropped otherwise. Anything else, and
-    anything that is not a configuration of ours, stays as it is. The argument is not changed.
+    What has moved to the algorithm goes there if the algorithm uses it, and is dropped otherwise; a recorded group gets
+    the options that came later. Anything else, and anything that is not a configuration of ours, stays as it is. The
+    argument is not changed.
     """
     algorithm = config.get("algorithm")
     if not isinstance(algorithm, dict):
         return config
+    return _with_added(_moved(config, algorithm))
+
+
+def _with_added(config: dict[str, Any]) -> dict[str, Any]:
+    for key, default in ADDED.items():
+        _, name, field = key.split(".")
+        group = config["algorithm"].get(name)
+        if isinstance(group, dict) and field not in group:
+            config = {**config, "algorithm": {**config["algorithm"], name: {**group, field: default}}}
+    return config
+
+
+def _moved(config: dict[str, Any], algorithm: dict[str, Any]) -> dict[str, Any]:
     used = _USED_BY.get(str(algorithm.get("name")), set())
     if isinstance(point := config.get("point"), str) and any(old in point for old in MOVED):
         config = {**config, "point": _upgraded_point(point, used)}

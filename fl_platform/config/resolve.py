@@ -73,6 +73,20 @@ def spec_of(arguments: RunArguments) -> RunSpec:
     return resolve(compose(arguments.keys, arguments.config), drop_unused=arguments.drop_unused)
 
 
+def spec_as_given(arguments: RunArguments) -> RunSpec:
+    """As ``spec_of``, for arguments that are only looked at: plugins that they name are not imported.
+
+    Where there are any, keys stay as they are given, without a check of those that only the plugins know, and the ids
+    are hashes of the given keys.
+    """
+    config = compose(arguments.keys, arguments.config)
+    if not config.plugins:
+        return resolve(config, drop_unused=arguments.drop_unused)
+    values = dict(flatten(to_dict(config)))
+    run_id, group_id = digest(values), digest({key: value for key, value in values.items() if key != "seed"})
+    return RunSpec(config, run_id, group_id, Path(config.output.dir) / run_id)
+
+
 def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None = None) -> RunSpec:
     """Fill in every key and check every name, before any work starts.
 
@@ -159,11 +173,13 @@ MIXING_OWNERS = ("iid", "dirichlet", "dirichlet_workers", "classes", "quantity",
 
 def check_worker_tests(config: Config) -> None:
     """Raise UserError where workers are to be scored and have no test samples of their own."""
-    is_without = config.evaluation.workers and not config.data.worker_test_fraction
+    needs_tests = config.evaluation.workers and config.evaluation.worker_samples == "tests"
+    is_without = needs_tests and not config.data.worker_test_fraction
     if is_without and config.data.partition in MIXING_OWNERS:  # of others it depends on the data
         raise UserError(
             "evaluation.workers=true with data.worker_test_fraction=0: workers have no test samples; "
-            "give the share of its data that each holds out, such as data.worker_test_fraction=0.2"
+            "give the share of its data that each holds out, such as data.worker_test_fraction=0.2, "
+            "or score workers where they train with evaluation.worker_samples=training"
         )
 
 

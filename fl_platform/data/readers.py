@@ -35,10 +35,14 @@ SHA256 = {
     "ae636b3ba5c66a11e91e8cb52e771fcb": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
     "53f37980c15c3d472c316c40844f3f0d": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
     "803d5f7f4d78ea53de84dbe85f74fb6d": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+    "8181f5470baa50b63fa0f6fddb340f0a": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "15d484375f8d13e6eb1aabb0c3f46965": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    "f4a8712d7a061bf5bd6d2ca38dc4d50a": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "9018921c3c673c538a1fc5bad174d6f9": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
 }
 """Published md5 -> sha256 of the same content: two files can be made to have one md5.
 
-MNIST, CIFAR-100 and the binary files of CIFAR-10; Fashion-MNIST and the pickles of CIFAR-10 have their md5 alone.
+MNIST, Fashion-MNIST, CIFAR-100 and the binary files of CIFAR-10; the pickles of CIFAR-10 have their md5 alone.
 """
 
 

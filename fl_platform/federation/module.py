@@ -30,7 +30,6 @@ from fl_platform.data.partition import Partition
 from fl_platform.data.samples import Samples
 from fl_platform.data.sets.base import Dataset
 from fl_platform.data.streams import BatchStreams
-from fl_platform.data.worker_tests import owner_tests, split_worker_tests
 from fl_platform.engines.choice import Choice
 from fl_platform.engines.evaluation import Scores, evaluate
 from fl_platform.engines.ranks import Ranks
@@ -48,7 +47,8 @@ from fl_platform.federation.scoreboard import Scoreboard, class_accuracy, monito
 from fl_platform.federation.state import WorkerStates
 from fl_platform.federation.stopped import SkippedRound, without_stop_iteration
 from fl_platform.federation.training_pool import training_pool
-from fl_platform.federation.worker_evaluation import FineTuning, WorkerEvaluation, mean_over_workers, with_tests
+from fl_platform.federation.worker_evaluation import FineTuning, WorkerEvaluation, mean_over_workers
+from fl_platform.federation.worker_tests import assign_tests, with_tests
 from fl_platform.models.classifier import as_inputs
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import PRECISIONS, Network, exact_arithmetic
@@ -74,13 +74,9 @@ class FederatedModule(L.LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.config, self.dataset, self.network, self.worker_tests = config, dataset, network, None
+        self.config, self.dataset, self.network = config, dataset, network
         self.placeholder = torch.nn.Parameter(torch.zeros(()))  # DDP refuses a module without parameters
-        if fraction := config.data.worker_test_fraction:
-            labels = train_set.labels.numpy()
-            partition, self.worker_tests = split_worker_tests(partition, labels, fraction, config.seed)
-        elif config.evaluation.workers:
-            self.worker_tests = owner_tests(partition, train_set, test_set)
+        partition, self.worker_tests = assign_tests(config, partition, train_set, test_set)
         self._sets = with_faulty_labels(train_set, partition, dataset.num_classes, config), test_set
         self.members = self.streams = BatchStreams(partition, config.batch_size, config.seed)
         if get_algorithm(config.algorithm["name"]).pools_data:
@@ -175,9 +171,9 @@ class FederatedModule(L.LightningModule):
             self.worker_evaluation = WorkerEvaluation(
                 server=self.server,
                 network=self.network,
-                samples=self.train_samples if self.config.data.worker_test_fraction else self.test_samples,
+                samples=self.train_samples if self.worker_tests.are_for_training else self.test_samples,
                 training=self.members.partition,
-                tests=with_tests(self.worker_tests, self.config),
+                tests=with_tests(self.worker_tests.of_workers, self.config),
                 fine_tuning=tuning,
                 is_stacked=engine == "stacked",
             )
@@ -246,7 +242,7 @@ class FederatedModule(L.LightningModule):
         if self.worker_evaluation is not None and is_due and self.scoreboard.diverged_round is None:
             found = self.worker_evaluation.metrics(Model(self.scored_params, self.global_buffers), self.round)
             self.row |= found
-            self._offer(found)
+            self._offer({name: value for name, value in found.items() if name != metrics.EACH_WORKER})
 
     def _evaluate_server(self) -> None:
         """Score the model that counts, and those beside it, on the test set."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,6 @@ import torch
 from fl_platform import seeding
 from fl_platform.algorithms.base import Algorithm, LocalStart, has_default
 from fl_platform.algorithms.returned import check_pair
-from fl_platform.config.schema import Config
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.partition import Partition
 from fl_platform.data.streams import BatchStreams
@@ -18,7 +18,6 @@ from fl_platform.engines.cohort import TrainingPool, train_cohort
 from fl_platform.engines.evaluation import Scores
 from fl_platform.engines.work import LocalWork
 from fl_platform.engines.worker_scores import WorkerScores, score_one_model, score_own_models, with_samples
-from fl_platform.errors import UserError
 from fl_platform.federation.round import Model, Server
 from fl_platform.federation.schedules import local_rate
 from fl_platform.models.flat import Stack, Vector
@@ -34,23 +33,6 @@ class FineTuning(Algorithm):
 
     def start_local(self, start: LocalStart) -> tuple[Stack | Vector, Stack | Vector]:
         return start.state["params"], start.state["buffers"]
-
-
-def with_tests(tests: Partition | None, config: Config) -> Partition:
-    """The tests of workers; UserError where no worker has any."""
-    fraction = config.data.worker_test_fraction
-    if tests is not None and len(tests.indices):
-        return tests
-    if fraction:
-        raise UserError(
-            f"data.worker_test_fraction={fraction:g} leaves no worker a test sample: a worker keeps two for training; "
-            "take a larger share, fewer workers or a partition with less skew"
-        )
-    raise UserError(
-        f"evaluation.workers=true: no worker of data.partition={config.data.partition} has the samples of one owner "
-        f"who has test samples in data.name={config.data.name}; "
-        "give the share of its data that each worker holds out, such as data.worker_test_fraction=0.2"
-    )
 
 
 def worker_models(server: Server, model: Model, workers: np.ndarray) -> tuple[Stack, Stack]:
@@ -84,9 +66,14 @@ class WorkerEvaluation:
     fine_tuning: TrainingPool
     is_stacked: bool
 
-    def metrics(self, model: Model, round: int) -> dict[str, float]:
-        """What is logged of a round: accuracies over workers, and the same after fine-tuning."""
-        found = summary(self.scores(model), self.training.sizes)
+    def metrics(self, model: Model, round: int) -> dict[str, Any]:
+        """What is logged of a round: accuracies over workers or of each one, and the same after fine-tuning."""
+        scores = self.scores(model)
+        found: dict[str, Any] = {**summary(scores, self.training.sizes)}
+        if self.server.config.evaluation.each_worker:
+            each = np.full(self.tests.num_workers, np.nan)
+            each[scores.workers] = scores.accuracy
+            found[metrics.EACH_WORKER] = each.tolist()
         if self.server.config.evaluation.finetune_steps:
             tuned = summary(self.fine_tuned_scores(model, round), self.training.sizes)
             del tuned[metrics.WORKERS_SCORED]

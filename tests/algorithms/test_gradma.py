@@ -198,7 +198,7 @@ def test_drop_threshold_forgets_faded_updates():
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 @pytest.mark.parametrize("name", ["gradma", "gradma_w", "gradma_s"])
 def test_diagnostics(name, scope):
-    done = run(name, *LIVELY, f"algorithm.qp.scope={scope}", "algorithm.name=" + name)
+    done = run(name, *LIVELY, f"algorithm.qp.scope={scope}", "algorithm.name=" + name, "algorithm.qp.log_errors=true")
     rows = done.module.history
     worker, server = name != "gradma_s", name != "gradma_w"
     for row in rows:
@@ -210,6 +210,8 @@ def test_diagnostics(name, scope):
                 assert 0 < row[f"qp/{side}_norm_ratio"] <= 1 + 1e-12
                 assert 0 <= row[f"qp/{side}_kkt_residual"] < 1e-9
         if server:
+            kept, length = row[metrics.QP_SERVER_RATIO], row[metrics.QP_SERVER_LENGTH]
+            assert row[metrics.QP_SERVER_ERROR] == pytest.approx(length * (1 - min(kept, 1) ** 2) ** 0.5, abs=1e-6)
             assert row[metrics.QP_FALLBACKS] == 0
             assert 0 <= row[metrics.QP_FROZEN_TENSORS] <= len(done.module.network.parameters.names)
     if server:
@@ -224,8 +226,10 @@ def test_diagnostics(name, scope):
 
 
 def test_the_worker_ratio_is_what_the_projection_left():
-    """One problem per worker and step: the mean of |g~| / |g| over steps that had anchors."""
-    done = watch("gradma_w", "local_lr=0.3", "num_rounds=1")
+    """One problem per worker and step: the mean of |g~| / |g| over steps that had anchors; the largest errors."""
+    done = watch("gradma_w", "local_lr=0.3", "num_rounds=1", "algorithm.qp.log_errors=true")
+    errors = torch.cat([(step.gradient - step.direction).norm(dim=1) for step in done.algorithm.steps])
+    assert done.logged(metrics.QP_WORKER_ERROR) == [float(errors.max())]
     ratios = torch.cat([step.direction.norm(dim=1) / step.gradient.norm(dim=1) for step in done.algorithm.steps])
     assert done.logged(metrics.QP_WORKER_RATIO) == [pytest.approx(float(ratios.mean()), abs=1e-12)]
 

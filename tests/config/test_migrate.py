@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_platform.config.compose import compose, from_given, parse_mapping
-from fl_platform.config.migrate import MOVED, upgraded
-from fl_platform.config.options import walk
+from fl_platform.config.migrate import ADDED, MOVED, upgraded
+from fl_platform.config.options import default_of, walk
 from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.resolve import resolve
 from fl_platform.config.schema import flatten, known_keys, to_dict
 from fl_platform.errors import UserError
 
 QP = {"solver": "exact", "scope": "tensor", "worker_margin": 0.1, "server_margin": 0.2, "drop_threshold": 0.3}
+LATER = {"log_errors": False}
 MEMORY = {"policy": "fifo", "device": None, "shard": True}
 
 
@@ -26,15 +27,15 @@ def earlier(name, **fields):
     ("name", "added"),
     [
         ("fedavg", {}),
-        ("gradma_w", {"qp": {key: QP[key] for key in ("solver", "scope", "worker_margin")}}),
+        ("gradma_w", {"qp": {**LATER, **{key: QP[key] for key in ("solver", "scope", "worker_margin")}}}),
         (
             "gradma_s",
             {
-                "qp": {key: QP[key] for key in ("solver", "scope", "server_margin", "drop_threshold")},
+                "qp": {**LATER, **{key: QP[key] for key in ("solver", "scope", "server_margin", "drop_threshold")}},
                 **{f"memory_{key}": value for key, value in MEMORY.items()},
             },
         ),
-        ("gradma", {"qp": QP, **{f"memory_{key}": value for key, value in MEMORY.items()}}),
+        ("gradma", {"qp": {**LATER, **QP}, **{f"memory_{key}": value for key, value in MEMORY.items()}}),
     ],
 )
 def test_options_go_to_the_algorithm_that_uses_them_and_nowhere_else(name, added):
@@ -58,6 +59,13 @@ def test_an_upgraded_configuration_resolves(name):
 def test_moved_keys_are_fields_now():
     fields = {f"algorithm.{key}" for _, kind in ALGORITHMS.items() for key, _ in walk(kind)}
     assert set(MOVED.values()) <= fields
+
+
+def test_options_that_came_later_are_listed_with_their_defaults():
+    """Else earlier and later runs of one method would count as different settings."""
+    options = {f"algorithm.{key}": option for _, kind in ALGORITHMS.items() for key, option in walk(kind)}
+    later = {key: default_of(option) for key, option in options.items() if option.metadata["identity"] == "changed"}
+    assert later == ADDED
     assert not MOVED.keys() & known_keys().keys()
 
 

@@ -160,6 +160,8 @@ SWITCHED = {
     "work.straggler_share": ("0.2", "work.name=uniform", "work.name=by_speed"),
     "work.speed_spread": ("0.2", "work.name=by_speed", "work.name=fixed"),
     "evaluation.workers_every": ("5", TESTED, "evaluation.workers=false"),
+    "evaluation.worker_samples": ("training", TESTED, "evaluation.workers=false"),
+    "evaluation.each_worker": ("true", TESTED, "evaluation.workers=false"),
     "evaluation.finetune_steps": ("5", TESTED, "evaluation.workers=false"),
     "faults.scale": ("7", "faults.kind=huge", "faults.kind=nan"),
     "faults.std": ("7", "faults.kind=gaussian", "faults.kind=nan"),
@@ -238,7 +240,7 @@ def test_options_of_gradma_change_its_id_and_are_refused_elsewhere(key):
 def test_each_side_of_gradma_has_its_own_options():
     fields = {name: set(dict(walk(base.get(name)))) for name in ("gradma", "gradma_w", "gradma_s")}
     assert fields["gradma"] == fields["gradma_w"] | fields["gradma_s"]
-    assert fields["gradma_w"] == {"previous_model", "qp.solver", "qp.scope", "qp.worker_margin"}
+    assert fields["gradma_w"] == {"previous_model", "qp.solver", "qp.scope", "qp.log_errors", "qp.worker_margin"}
     assert "qp.worker_margin" not in fields["gradma_s"]
 
 

@@ -153,9 +153,9 @@ def test_flipped_labels_are_those_of_the_faulty_workers():
 def test_samples_that_workers_are_scored_on_keep_their_labels():
     keys = ("faults.kind=label_flip", "faults.workers=fixed", "faults.probability=1", "data.worker_test_fraction=0.3")
     right, flipped = (make_module(make_config(*keys[first:])) for first in (3, 0))
-    assert right.worker_tests is not None
-    tests, trained = right.worker_tests.indices, right.members.partition.indices
-    assert np.array_equal(flipped.worker_tests.indices, tests)
+    assert right.worker_tests.of_workers is not None
+    tests, trained = right.worker_tests.of_workers.indices, right.members.partition.indices
+    assert np.array_equal(flipped.worker_tests.of_workers.indices, tests)
     before, after = (module._sets[0].labels for module in (right, flipped))
     assert torch.equal(after[tests], before[tests])
     assert torch.equal(after[trained], 2 - before[trained])

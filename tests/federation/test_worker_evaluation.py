@@ -103,6 +103,25 @@ def test_scoring_changes_nothing_else():
         assert metrics.fine_tuned(metrics.WORST_WORKERS) in more
 
 
+def test_every_worker_on_the_samples_it_trains_on():
+    """The mean of the workers' losses is then the objective of the federation, f(x) = 1/N sum_i f_i(x)."""
+    args = ("evaluation.workers=true", "evaluation.worker_samples=training", "evaluation.each_worker=true")
+    done = train(make_config(*args, "num_rounds=1"))
+    evaluation = done.module.worker_evaluation
+    assert evaluation.tests is done.module.members.partition
+    scores = evaluation.scores(Model(done.params, done.module.global_buffers))
+    assert scores.total.tolist() == list(SIZES)
+    row = done.module.history[-1]
+    assert row[metrics.EACH_WORKER] == scores.accuracy.tolist()
+    assert row[metrics.WORKERS_LOSS] == scores.mean_loss.mean()
+    some = train(make_config("evaluation.workers=true", "data.worker_test_fraction=0.1", args[2], "num_rounds=1"))
+    has_tests = some.module.worker_evaluation.tests.sizes > 0
+    assert 0 < has_tests.sum() < len(SIZES)
+    assert (np.isfinite(some.module.history[-1][metrics.EACH_WORKER]) == has_tests).all(), (
+        "NaN for a worker without tests"
+    )
+
+
 def test_rounds_between_evaluations_on_workers():
     history = train(make_config(*SCORED, "num_rounds=6", "evaluation.workers_every=4")).module.history
     assert [row["round"] for row in history if metrics.WORKERS_ACCURACY in row] == [1, 5, 6]
