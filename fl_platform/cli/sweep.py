@@ -98,7 +98,7 @@ def run_options(parser: argparse.ArgumentParser) -> None:
         default="local",
         help="processes of this machine, or tasks of a Ray cluster",
     )
-    parser.add_argument("--address", help="--engine ray: the cluster; without it one is started here")
+    parser.add_argument("--address", help="--engine ray: the cluster; without it and RAY_ADDRESS one is started here")
     parser.add_argument(
         "--cpus-per-trial", type=float, default=1.0, metavar="C", help="--engine ray: CPUs a trial takes"
     )
@@ -127,6 +127,12 @@ def best_options(parser: argparse.ArgumentParser) -> None:
     target_options(parser)
     parser.add_argument(
         "--by", default="test/top_accuracy", metavar="MEASURE", help="measure of the summary to choose by"
+    )
+    parser.add_argument(
+        "--last",
+        type=positive,
+        metavar="N",
+        help="choose by the mean of MEASURE over the last N rounds, such as --by test/accuracy --last 50",
     )
     parser.add_argument(
         "--select-on", choices=("test", "validation"), help="insist on what the trials were evaluated on"
@@ -307,7 +313,16 @@ def choose_best(args: argparse.Namespace) -> int:
     sweep, directory = find_sweep(args.target, args.keys)
     refuse_problems(sweep)
     with Ledger(directory, read_only=True) as ledger:
-        content = choose(sweep, directory, ledger, args.by, args.select_on, dict(args.reuse))
+        content = choose(
+            sweep,
+            directory,
+            ledger,
+            args.by,
+            args.select_on,
+            dict(args.reuse),
+            args.last,
+            imports_plugins=not args.target.is_dir(),  # a directory is data; a YAML is named by the user
+        )
     if args.write:
         write_chosen(args.write, content)
         found = [chosen for chosen in content["chosen"].values() if isinstance(chosen, dict)]  # others are reused

@@ -16,6 +16,8 @@ from fl_platform.config.given import Given, put_nested
 from fl_platform.config.schema import Config, flatten, to_dict
 from fl_platform.errors import UserError
 from fl_platform.paper.scenarios import scenario_values
+from fl_platform.runs import metrics
+from fl_platform.runs.reader import read_directory
 from fl_platform.runs.writing import write_atomically
 from fl_platform.sweeps.definition import Sweep
 from fl_platform.sweeps.ledger import Entry, Ledger
@@ -32,6 +34,7 @@ class Point:
     """One configuration with its seeds."""
 
     trial: Trial  # the first of them
+    run_id: str  # of the same
     values: list[float] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
 
@@ -48,29 +51,39 @@ def choose(
     by: str,
     select_on: str | None = None,
     reuse: Mapping[str, str] = MappingProxyType({}),
+    last: int | None = None,
+    *,
+    imports_plugins: bool = True,
 ) -> dict[str, Any]:
     """``{provenance, chosen}``: per scenario and algorithm the finished configuration with the best mean of ``by``.
 
-    ``reuse`` maps scenarios that were not tuned to those whose choice they take.
+    ``reuse`` maps scenarios that were not tuned to those whose choice they take. With ``last``, ``by`` is a metric of
+    the rounds and counts with its mean over the last so many rounds, else it is one of the summary. Without
+    ``imports_plugins`` the keys of trials that name plugins are as their sweep gives them.
     """
     trials = [
-        (entry, make_trial(sweep, directory, entry.number, entry.params)) for entry in ledger.entries() if entry.run_id
+        (entry, make_trial(sweep, directory, entry.number, entry.params, imports_plugins=imports_plugins))
+        for entry in ledger.entries()
+        if entry.run_id
     ]
     finished = [(entry, trial) for entry, trial in trials if entry.state is TrialState.FINISHED]
     if not finished:
         raise UserError(f"{directory} has no finished trial to choose from; `sweep run` or `sweep status` says why")
-    split = evaluated_split([trial.spec.config for _, trial in finished], select_on)
+    configs = [trial.spec.config for _, trial in finished]
+    split = evaluated_split(configs, select_on)
+    refuse_presets(configs)
     outcomes: defaultdict[Place, Counter[TrialState]] = defaultdict(Counter)
     for entry, trial in trials:
         outcomes[trial.place][entry.state] += 1
-    tried = collect(finished, by)
+    tried = collect(finished, by, last)
     sign = 1 if is_minimised(sweep, by) else -1
     chosen: dict[str, dict[str, Any]] = {}
     for place in sorted(tried, key=str):
         best = min(tried[place], key=lambda point: sign * point.mean)
         entries = chosen.setdefault(place[0] or NO_SCENARIO, {})
         entries[place[1]] = entry_of(sweep, best, len(tried[place]), outcomes[place])
-    return {"provenance": provenance(sweep, finished, by, split, sign), "chosen": chosen | reused(reuse, chosen)}
+    told = provenance(sweep, configs, by, last, split, sign)
+    return {"provenance": told, "chosen": chosen | reused(reuse, chosen)}
 
 
 def reused(reuse: Mapping[str, str], chosen: Mapping[str, Any]) -> dict[str, str]:
@@ -87,19 +100,44 @@ def reused(reuse: Mapping[str, str], chosen: Mapping[str, Any]) -> dict[str, str
     return dict(reuse)
 
 
-def collect(finished: list[tuple[Entry, Trial]], by: str) -> dict[Place, list[Point]]:
+def collect(finished: list[tuple[Entry, Trial]], by: str, last: int | None) -> dict[Place, list[Point]]:
     """Configurations by place, each with the values of its seeds."""
     points: dict[Place, dict[str, Point]] = {}
     for entry, trial in finished:
-        value = entry.summary.get(by)
-        if not isinstance(value, int | float):
-            known = sorted(key for key, found in entry.summary.items() if isinstance(found, int | float))
-            raise UserError(f"--by {by}: run {entry.run_id} has no such metric; it has {', '.join(known)}")
+        home = trial.spec.output / str(entry.run_id)
+        value = _of_summary(entry, by) if last is None else _of_last_rounds(home, by, last)
         if math.isfinite(value):
-            point = points.setdefault(trial.place, {}).setdefault(trial.spec.group_id, Point(trial))
-            point.values.append(float(value))
+            point = points.setdefault(trial.place, {}).setdefault(trial.spec.group_id, Point(trial, str(entry.run_id)))
+            point.values.append(value)
             point.seeds.append(trial.spec.config.seed)
     return {place: list(groups.values()) for place, groups in points.items()}
+
+
+def _of_summary(entry: Entry, by: str) -> float:
+    value = entry.summary.get(by)
+    if not isinstance(value, int | float):
+        known = sorted(key for key, found in entry.summary.items() if isinstance(found, int | float))
+        raise UserError(f"--by {by}: run {entry.run_id} has no such metric; it has {', '.join(known)}")
+    return float(value)
+
+
+def _of_last_rounds(directory: Path, by: str, last: int) -> float:
+    """The mean of what a run logged in its last rounds; UserError where it did not log ``by`` in any of them."""
+    history = read_directory(directory).history
+    rounds = history[metrics.ROUND].to_pylist() if metrics.ROUND in history.column_names else []
+    logged = history[by].to_pylist() if by in history.column_names else [None] * len(rounds)
+    first = max(rounds, default=0) - last
+    found = [
+        float(value)
+        for round, value in zip(rounds, logged, strict=True)
+        if round > first and isinstance(value, int | float)
+    ]
+    if not found:
+        raise UserError(
+            f"--by {by} --last {last}: run {directory.name} logged no such number in its last {last} rounds; "
+            f"its rounds have {', '.join(sorted(history.column_names))}"
+        )
+    return statistics.fmean(found)
 
 
 def evaluated_split(configs: list[Config], select_on: str | None) -> str:
@@ -116,6 +154,16 @@ def evaluated_split(configs: list[Config], select_on: str | None) -> str:
             f"--select-on {select_on}: the trials were evaluated on {split} data; launch the sweep with {hint}"
         )
     return split
+
+
+def refuse_presets(configs: list[Config]) -> None:
+    """Raise UserError for runs under several presets: a file of chosen values does not say which one it is for."""
+    presets = sorted({config.preset for config in configs})
+    if len(presets) > 1:
+        raise UserError(
+            f"the trials have preset={' and '.join(presets)}, and a choice is for one of them; "
+            f"launch the sweep with preset=[{presets[0]}], which takes finished runs as they are"
+        )
 
 
 def is_minimised(sweep: Sweep, by: str) -> bool:
@@ -143,24 +191,24 @@ def entry_of(sweep: Sweep, best: Point, points: int, outcomes: Counter[TrialStat
         "keys": keys,
         "value": best.mean,
         "seeds": sorted(best.seeds),
-        "run": best.trial.spec.run_id,
+        "run": best.run_id,
         "points_tried": points,
         **{state.value: outcomes[state] for state in _MISSED if outcomes[state]},
     }
 
 
-def provenance(sweep: Sweep, finished: list[tuple[Entry, Trial]], by: str, split: str, sign: int) -> dict[str, Any]:
+def provenance(sweep: Sweep, configs: list[Config], by: str, last: int | None, split: str, sign: int) -> dict[str, Any]:
     """How the values were chosen."""
-    configs = [trial.spec.config for _, trial in finished]
     return {
         "sweep": sweep.identifier,
         "overrides": sweep.deciding_overrides,
         "by": by,
+        **({} if last is None else {"last_rounds": last}),
         "goal": "minimize" if sign > 0 else "maximize",
         "split": split,
         "seeds": sorted({config.seed for config in configs}),
         "rounds": sorted({config.num_rounds or 0 for config in configs}),
-        "finished_trials": len(finished),
+        "finished_trials": len(configs),
     }
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from fl_platform.config.compose import LONGEST_TAG
 from fl_platform.config.regular_files import open_regular
-from fl_platform.config.resolve import RunSpec, spec_of
+from fl_platform.config.resolve import RunSpec, spec_as_given, spec_of
 from fl_platform.errors import DiskFull, UserError, visible
 from fl_platform.runs import metrics
 from fl_platform.runs.directory import RunDirectory
@@ -62,9 +62,12 @@ class Trial:
         return self.directory / "logs" / f"{self.number:05d}-{self.spec.run_id}.log"
 
 
-def make_trial(sweep: Sweep, directory: Path, number: int, params: dict[str, Any]) -> Trial:
+def make_trial(
+    sweep: Sweep, directory: Path, number: int, params: dict[str, Any], *, imports_plugins: bool = True
+) -> Trial:
     """Return the trial of a proposal; its configuration is resolved here exactly as ``run`` will resolve it.
 
+    Without ``imports_plugins`` one that names plugins is taken as it is given, and has another run id.
     Raises UserError for a proposal that is not one of the sweep, and for one that ``run`` would refuse.
     """
     check_proposal(sweep, params)
@@ -74,7 +77,7 @@ def make_trial(sweep: Sweep, directory: Path, number: int, params: dict[str, Any
     arguments = run_arguments(command)
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
-        spec = spec_of(arguments)
+        spec = spec_of(arguments) if imports_plugins else spec_as_given(arguments)
     notices = tuple(printed.getvalue().splitlines())
     varied = {key: value for key, value in params.items() if "value" not in sweep.parameters.get(key, {})}
     label = " ".join(str(value) if key == "point" else f"{key}={value}" for key, value in varied.items())

@@ -3,19 +3,25 @@
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 
 import fl_platform as fl
 from fl_platform.cli import main
+from fl_platform.dashboard.sweeps import read_sweep
 from fl_platform.errors import UserError
 from fl_platform.federation import named_code
 from fl_platform.federation.module import FederatedModule
+from fl_platform.runs import metrics
 from fl_platform.runs.checkpoint_files import file_name, newest_valid
+from fl_platform.sweeps.ledger import Ledger
+from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.trials import make_trial
 from tests.sweeps.small_sweeps import quick_sweep
 
@@ -39,8 +45,6 @@ def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path / "marker"
-    import sys
-
     sys.modules.pop("intruder", None)
 
 
@@ -170,6 +174,38 @@ def test_a_proposal_of_a_ledger_adds_no_keys_and_no_values(tmp_path: Path) -> No
     for params in ({"seed": 0, "plugins": ["os"]}, {"seed": 7}, {"model.name": "os.system"}):
         with pytest.raises(UserError, match="of the ledger is not a value of the sweep"):
             make_trial(sweep, tmp_path, 0, params)
+
+
+def test_looking_at_a_sweep_directory_imports_none_of_its_plugins(marker: Path, capsys) -> None:
+    """Given as a directory it is data: also where the code is named in a point. A YAML is the user's own."""
+    named = {"plugins": {"value": ["intruder"]}, "algorithm.name": {"value": "theirs"}}
+    for parameters in (named, {"point": {"values": ["plugins=[intruder] algorithm.name=theirs"]}}):
+        swept = {**parameters, "algorithm.mu": {"values": [1, 2]}}
+        sweep = quick_sweep(marker.parent, swept)
+        directory = sweep.directory
+        sweep.write_copy(directory)
+        Ledger(directory).close()
+        assert main(["sweep", "status", str(directory)]) == 0
+        fixed = {key: spec.get("value", spec.get("values", [0])[0]) for key, spec in parameters.items()}
+        with Ledger(directory) as ledger:
+            ledger.propose([{**fixed, "algorithm.mu": mu} for mu in (1, 2)])
+            for number, accuracy in enumerate((0.5, 0.7)):
+                summary = {"status": "finished", metrics.TOP_ACCURACY: accuracy}
+                ledger.record(number, TrialState.STARTED, run_id=f"run{number}", attempt=1)
+                data = {"summary": summary}
+                ledger.record(number, TrialState.FINISHED, run_id=f"run{number}", attempt=1, data=data)
+        assert main(["sweep", "status", str(directory)]) == 0
+        capsys.readouterr()
+        assert main(["sweep", "best", str(directory)]) == 0
+        best = yaml.safe_load(capsys.readouterr().out)["chosen"]["none"]["theirs"]
+        assert (best["run"], best["keys"]["algorithm"], best["points_tried"]) == ("run1", {"mu": 2}, 2)
+        assert read_sweep(directory).values["done"] == 2
+        assert not marker.exists()
+        assert main(["sweep", "best", str(sweep.source), *sweep.overrides]) == 2
+        assert "theirs is not known" in capsys.readouterr().err
+        assert marker.exists()
+        marker.unlink()
+        sys.modules.pop("intruder")
 
 
 def test_a_pipe_is_not_read_as_a_checkpoint(tmp_path: Path, capsys) -> None:

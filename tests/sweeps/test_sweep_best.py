@@ -10,6 +10,7 @@ from small_sweeps import QUICK, entries_of, launch_here, quick_sweep
 from fl_platform.config.compose import compose
 from fl_platform.errors import UserError
 from fl_platform.runs import metrics
+from fl_platform.runs.reader import read_directory
 from fl_platform.sweeps.best import choose, write_chosen
 from fl_platform.sweeps.check import check_chosen
 from fl_platform.sweeps.definition import Sweep
@@ -35,9 +36,11 @@ def tuned(directory: Path, *args: str) -> Sweep:
     return quick_sweep(directory, parameters, *SMALL, *args)
 
 
-def chosen_of(sweep: Sweep, by: str = metrics.TOP_ACCURACY, select_on: str | None = None) -> dict[str, Any]:
+def chosen_of(
+    sweep: Sweep, by: str = metrics.TOP_ACCURACY, select_on: str | None = None, last: int | None = None
+) -> dict[str, Any]:
     with Ledger(sweep.directory) as ledger:
-        return choose(sweep, sweep.directory, ledger, by, select_on)
+        return choose(sweep, sweep.directory, ledger, by, select_on, last=last)
 
 
 def test_a_scenario_that_was_not_tuned_takes_the_choice_of_another(tmp_path: Path) -> None:
@@ -91,10 +94,18 @@ def test_the_best_mean_over_seeds_is_chosen_and_read_back(tmp_path: Path) -> Non
 
 
 def test_a_figure_where_less_is_better_is_minimised(tmp_path: Path) -> None:
-    sweep = quick_sweep(tmp_path, {"seed": {"value": 0}, "local_lr": {"values": [0.1, 0.001]}})
+    sweep = quick_sweep(tmp_path, {"seed": {"value": 0}, "local_lr": {"values": [0.1, 0.001]}}, "num_rounds=3")
     launch_here(sweep)
     content = chosen_of(sweep, metrics.TEST_LOSS)
     losses = {entry.params["local_lr"]: entry.summary[metrics.TEST_LOSS] for entry in entries_of(sweep)}
+    of_rounds = chosen_of(sweep, metrics.TEST_LOSS, last=2)
+    entry = of_rounds["chosen"]["none"]["fedavg"]
+    rows = read_directory(sweep.output / entry["run"]).history[metrics.TEST_LOSS].to_pylist()
+    assert len(rows) > 2
+    assert entry["value"] == pytest.approx(sum(rows[-2:]) / 2)
+    assert (of_rounds["provenance"]["by"], of_rounds["provenance"]["last_rounds"]) == (metrics.TEST_LOSS, 2)
+    with pytest.raises(UserError, match=r"--by test/acc --last 2: run .* logged no such number.*test/accuracy"):
+        chosen_of(sweep, "test/acc", last=2)
     assert content["provenance"]["goal"] == "minimize"
     best = min(losses, key=lambda rate: losses[rate])
     assert content["chosen"]["none"]["fedavg"]["keys"] == {"local_lr": best}
@@ -115,6 +126,16 @@ def test_what_was_not_evaluated_is_not_selected_on(tmp_path: Path) -> None:
     assert chosen_of(held_out, select_on="validation")["provenance"]["split"] == "validation"
     with pytest.raises(UserError, match="--select-on test: the trials were evaluated on validation data"):
         chosen_of(held_out, select_on="test")
+
+
+def test_a_choice_is_for_one_preset(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, {"preset": {"values": ["paper", "released"]}}, "num_rounds=1")
+    launch_here(sweep)
+    with pytest.raises(UserError, match=r"preset=paper and released.*launch the sweep with preset=\[paper\]"):
+        chosen_of(sweep)
+    one = quick_sweep(tmp_path, {"preset": {"values": ["paper", "released"]}}, "num_rounds=1", "preset=[paper]")
+    launch_here(one)
+    assert chosen_of(one)["provenance"]["finished_trials"] == 1
 
 
 def test_nothing_to_choose_from_is_said(tmp_path: Path) -> None:
