@@ -150,7 +150,7 @@ def _build(options: argparse.Namespace) -> int:
         records = [one for one in records if one.status is not RunStatus.RUNNING]  # an archive does not change
     runs = select(to_frames(records), parse_conditions(options.where))
     if options.archive:
-        kept = set(select(runs, report.where).runs["run_id"])  # sources may hold other runs, too
+        kept = set(report.selected(runs).runs["run_id"])  # sources may hold other runs, too
         archive.write([one for one in records if one.run_id in kept], report.directory / ARCHIVE)
         records = archive.read(report.directory / ARCHIVE)  # whose metrics are rounded: what is built later is the same
         runs = to_frames(records)

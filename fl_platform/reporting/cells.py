@@ -17,11 +17,13 @@ from fl_platform.paper.scenarios import Scenario
 from fl_platform.reporting.measures import per_run
 from fl_platform.reporting.selection import Selection
 from fl_platform.reporting.styles import methods_in
-from fl_platform.runs.frames import Runs
+from fl_platform.runs.frames import CASE, Runs
 from fl_platform.runs.status import ENDED, RunStatus
 
 Choices = dict[str, dict[int, Any]]
 """The settings of one method in one scenario: a row of the runs for each seed."""
+Found = dict[tuple[str, Scenario], Choices]
+_HELD_OUT = "config.data.validation_fraction"
 
 
 @dataclass(frozen=True)
@@ -80,15 +82,13 @@ def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
         return []
     _check_present(ended, ("algorithm.name", "seed", "data.name", "cohort_size"))
     ended = with_defaults(ended.sort_values(["config.seed", "started"]))
-    columns = _identity_columns(ended)
-    settings, points = (_texts(ended, names) for names in (columns, [name for name in columns if _is_shared(name)]))
     measure = "late_accuracy" if select.endswith("_late") else "top_accuracy"
     values: dict[Any, float] = per_run(runs)[measure].to_dict()
-    found: dict[tuple[str, Scenario], Choices] = {}
-    for row, setting, point in zip(ended.to_dict("records"), settings, points, strict=True):
-        cell = found.setdefault((str(row.get("config.algorithm.name")), scenario_of(row)), {})
-        cell.setdefault(setting, {})[int(row["config.seed"])] = row | {"point": point}  # of one seed, the newest
-    kept = _at_common_points(found, values) if select.startswith("common") else found
+    if select.startswith("validation"):
+        found, kept = _by_held_out_data(ended, values)
+    else:
+        found = _settings(ended, _identity_columns(ended))
+        kept = _at_common_points(found, values) if select.startswith("common") else found
     methods = methods_in(ended)
     cells = []
     for (name, scenario), choices in kept.items():
@@ -101,6 +101,40 @@ def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
         num_settings = len(found[name, scenario])
         cells.append(CellRuns(methods[name], scenario, seeds, len(rows) - len(seeds), num_settings, select))
     return sorted(cells, key=lambda cell: (cell.method.order, cell.scenario.order()))
+
+
+def _settings(rows: pd.DataFrame, columns: list[str]) -> Found:
+    """The settings of every method in every scenario: values of ``columns``."""
+    settings, points = (_texts(rows, names) for names in (columns, [name for name in columns if _is_shared(name)]))
+    found: Found = {}
+    for row, setting, point in zip(rows.to_dict("records"), settings, points, strict=True):
+        cell = found.setdefault((str(row.get("config.algorithm.name")), scenario_of(row)), {})
+        cell.setdefault(setting, {})[int(row["config.seed"])] = row | {"point": point}  # of one seed, the newest
+    return found
+
+
+def is_held_out(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Which runs were evaluated on held-out training data, not on the test set."""
+    share = rows.get(_HELD_OUT, pd.Series(0.0, index=rows.index))
+    return share.astype(float) > 0
+
+
+def _by_held_out_data(rows: pd.DataFrame, values: dict[Any, float]) -> tuple[Found, Found]:
+    """The settings tried on held-out data, and of the runs on the test set those at the best of them.
+
+    A method without runs on the test set at its best setting has none.
+    """
+    held_out = is_held_out(rows)
+    if not held_out.any():
+        raise UserError("select: validation needs runs with data.validation_fraction above 0; there are none")
+    columns = [name for name in _identity_columns(rows) if name != _HELD_OUT]
+    tried, tested = _settings(rows[held_out], columns), _settings(rows[~held_out], columns)
+    kept: Found = {}
+    for place, choices in tried.items():
+        best = _best(choices, values)
+        (setting,) = (setting for setting in choices if choices[setting] is best)
+        kept[place] = {setting: tested.get(place, {}).get(setting, {})}
+    return tried, kept
 
 
 def _texts(rows: pd.DataFrame, columns: list[str]) -> list[str]:
@@ -123,11 +157,9 @@ def _mean(rows: dict[int, Any], values: dict[Any, float]) -> float:
     return sum(known) / len(known) if known else -np.inf
 
 
-def _at_common_points(
-    found: dict[tuple[str, Scenario], Choices], values: dict[Any, float]
-) -> dict[tuple[str, Scenario], Choices]:
+def _at_common_points(found: Found, values: dict[Any, float]) -> Found:
     """For every scenario the settings at one point (values of the keys that all methods have): the best on average."""
-    kept: dict[tuple[str, Scenario], Choices] = {}
+    kept: Found = {}
     for scenario in {scenario for _, scenario in found}:
         by_method = {name: choices for (name, other), choices in found.items() if other == scenario}
         at = {name: _by_point(choices) for name, choices in by_method.items()}
@@ -170,7 +202,8 @@ def _check_present(rows: pd.DataFrame, names: tuple[str, ...]) -> None:
 
 def _identity_columns(rows: pd.DataFrame) -> list[str]:
     """Configuration keys that say which experiment a run is, without the seed and what follows from the run itself."""
-    aside = {key for key, option in known_keys().items() if not enters_identity(option)} | {"seed", *PLACEMENT_FIELDS}
+    aside = {key for key, option in known_keys().items() if not enters_identity(option)}
+    aside |= {"seed", CASE, *PLACEMENT_FIELDS}
     names = [name for name in rows.columns if name.startswith("config.") and not name.startswith("config.run.")]
     return [name for name in names if name.removeprefix("config.") not in aside]
 

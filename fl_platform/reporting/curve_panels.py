@@ -21,6 +21,7 @@ from fl_platform.runs.frames import Runs
 LABELS = {
     metrics.TEST_ACCURACY: "Test accuracy (%)",
     metrics.FORGETTING: "Forgetting (points)",
+    metrics.WORKER_FORGETTING: "Forgetting of workers (points)",
     metrics.TEST_LOSS: "Test loss",
     metrics.MACRO_F1: "Macro F1 (%)",
     metrics.BALANCED_ACCURACY: "Balanced accuracy (%)",
@@ -36,6 +37,11 @@ LABELS = {
     metrics.QP_SERVER_ACTIVE: "Active anchors, server QP",
     metrics.QP_WORKER_RATIO: "Norm kept by the worker QP",
     metrics.QP_SERVER_RATIO: "Norm kept by the server QP",
+    metrics.QP_WORKER_ERROR: "Worker QP: largest error",
+    metrics.QP_WORKER_LENGTH: "Worker QP: longest gradient",
+    metrics.QP_SERVER_ERROR: "Server QP: error",
+    metrics.QP_SERVER_LENGTH: "Server QP: length of the momentum",
+    metrics.WORKERS_LOSS: "Mean loss of workers",
 }
 AXES = {"rounds": metrics.ROUND, "bytes": metrics.TOTAL_BYTES, "seconds": metrics.TOTAL_SECONDS}
 _CROWD = 8  # lines that end close together: too many for one panel

@@ -11,6 +11,7 @@ from fl_platform.reporting import canvas
 from fl_platform.reporting.ablations import panel_groups, value_text
 from fl_platform.reporting.cells import CellRuns, cell_runs
 from fl_platform.reporting.curve_panels import Chart, Line, curve_figure
+from fl_platform.reporting.forgetting import with_worker_forgetting
 from fl_platform.reporting.selection import Selection
 from fl_platform.reporting.styles import distinct, sequence_style
 from fl_platform.runs import metrics
@@ -18,6 +19,7 @@ from fl_platform.runs.frames import Runs, config_column
 from fl_platform.runs.status import RunStatus
 
 QP_METRICS = (metrics.QP_WORKER_ACTIVE, metrics.QP_WORKER_RATIO, metrics.QP_SERVER_ACTIVE, metrics.QP_SERVER_RATIO)
+QP_ERRORS = (metrics.QP_WORKER_ERROR, metrics.QP_WORKER_LENGTH, metrics.QP_SERVER_ERROR, metrics.QP_SERVER_LENGTH)
 Split = Literal["auto", "groups", "none"]
 _MOST_LINES = 20  # of a panel that is not split by itself
 
@@ -103,16 +105,26 @@ def key_curves(runs: Runs, key: str, metric: str = metrics.TEST_ACCURACY, smooth
     return curve_figure(runs, panels, [Chart(metric)], smooth)
 
 
-def qp_activity(runs: Runs, smooth: int = 10, select: Selection = "only") -> Figure:
-    """Active anchors and kept norm of both QPs over rounds: a row of panels per scenario."""
+def qp_activity(runs: Runs, smooth: int = 10, select: Selection = "only", errors: bool = False) -> Figure:
+    """Active anchors and kept norm of both QPs over rounds, or how far they moved vectors: a row per scenario."""
     panels = _method_panels(runs, "gradma", select)
-    return curve_figure(runs, panels, [Chart(key) for key in QP_METRICS if key in runs.rounds], smooth)
+    shown = QP_ERRORS if errors else QP_METRICS
+    return curve_figure(runs, panels, [Chart(key) for key in shown if key in runs.rounds], smooth)
 
 
 def forgetting_curves(
-    runs: Runs, grouping: str = "all", smooth: int = 1, select: Selection = "only", split: Split = "auto"
+    runs: Runs,
+    grouping: str = "all",
+    smooth: int = 1,
+    select: Selection = "only",
+    split: Split = "auto",
+    of: Literal["classes", "workers"] = "classes",
 ) -> Figure:
-    """Accuracy lost since each class's best round, averaged over classes; otherwise like ``curves``."""
+    """Accuracy lost since the best round of each class (or worker), averaged over them; otherwise like ``curves``."""
+    if of == "workers":
+        return accuracy_curves(
+            with_worker_forgetting(runs), grouping, metrics.WORKER_FORGETTING, smooth, select, split=split
+        )
     return accuracy_curves(runs, grouping, metrics.FORGETTING, smooth, select, split=split)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from fl_platform.config.targets import Target
 from fl_platform.reporting.statistics import Numbers
+from fl_platform.reporting.worker_curves import late_forgetting
 from fl_platform.runs import metrics
 from fl_platform.runs.frames import Runs
 
@@ -30,6 +31,8 @@ MEASURES: dict[str, Measure] = {
     "late_accuracy": Measure("Test accuracy, mean of the last tenth of the rounds (%)", 100, True),
     "area": Measure("Test accuracy averaged over rounds (%)", 100, True),
     "forgetting": Measure("Forgetting at the last round (points)", 100, False),
+    "late_forgetting": Measure("Forgetting by class, mean of the last tenth of the rounds (points)", 100, False),
+    "worker_forgetting": Measure("Forgetting of workers, mean of the last tenth of the rounds (points)", 100, False),
     "worker_accuracy": Measure("Mean over workers on their own data, at the end (%)", 100, True),
     "tuned_accuracy": Measure("The same after fine-tuning (%)", 100, True),
     "worst_workers": Measure("Worst tenth of the workers at the end (%)", 100, True),
@@ -41,7 +44,7 @@ MEASURES: dict[str, Measure] = {
 
 def is_share(metric: str) -> bool:
     """Whether a metric is a share of one, which is printed in per cent: accuracies, F1, errors and forgetting."""
-    return metric in (metrics.FORGETTING, metrics.MACRO_F1, metrics.CALIBRATION_ERROR) or (
+    return metric in (metrics.FORGETTING, metrics.WORKER_FORGETTING, metrics.MACRO_F1, metrics.CALIBRATION_ERROR) or (
         "accuracy" in metric and not metric.endswith("_round")
     )
 
@@ -65,15 +68,18 @@ def per_run(runs: Runs) -> pd.DataFrame:
         evaluated = rounds.loc[rounds[metrics.TEST_ACCURACY].notna(), ["run_id", metrics.ROUND, metrics.TEST_ACCURACY]]
         accuracy = evaluated.groupby("run_id")[metrics.TEST_ACCURACY]
         values["top_accuracy"], values["final_accuracy"] = accuracy.max(), accuracy.last()
-        values["late_accuracy"] = _late(evaluated)
+        values["late_accuracy"] = _late(evaluated, metrics.TEST_ACCURACY)
         values["area"] = _areas(evaluated)
+    if metrics.FORGETTING in rounds:
+        values["late_forgetting"] = _late(rounds[rounds[metrics.FORGETTING].notna()], metrics.FORGETTING)
+    values["worker_forgetting"] = late_forgetting(runs)
     return values
 
 
-def _late(evaluated: pd.DataFrame) -> "pd.Series[float]":
-    """Mean accuracy over the evaluations of the last tenth of each run's rounds; the last one is always among them."""
+def _late(evaluated: pd.DataFrame, metric: str) -> "pd.Series[float]":
+    """Mean over the evaluations of the last tenth of each run's rounds; the last one is always among them."""
     last = evaluated.groupby("run_id")[metrics.ROUND].transform("max")
-    return evaluated[evaluated[metrics.ROUND] > 0.9 * last].groupby("run_id")[metrics.TEST_ACCURACY].mean()
+    return evaluated[evaluated[metrics.ROUND] > 0.9 * last].groupby("run_id")[metric].mean()
 
 
 def _areas(evaluated: pd.DataFrame) -> "pd.Series[float]":

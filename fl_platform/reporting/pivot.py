@@ -1,5 +1,6 @@
 """Free tables: any number of the runs by any of their configuration keys."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,7 @@ import pandas as pd
 
 from fl_platform.errors import unknown_name
 from fl_platform.paper.methods import Method, order
-from fl_platform.reporting.cells import varying_keys
+from fl_platform.reporting.cells import varying_keys, with_defaults
 from fl_platform.reporting.layout import MISSING, Cell, Row, Table
 from fl_platform.reporting.measures import MEASURES, is_share, per_run
 from fl_platform.reporting.styles import methods_in
@@ -26,9 +27,10 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
     """Any number of finished runs by any configuration keys; every cell states its n and how many diverged."""
     check_ddof(ddof)
     ended = runs.only(runs.runs["status"].isin(ENDED))
+    ended = replace(ended, runs=with_defaults(ended.runs))
     title, by_run, scale, decimals = _pivot_values(ended, value)
-    row_keys = _keys_of(ended, rows, "rows")
-    column_keys = _keys_of(ended, columns, "columns")
+    row_keys = keys_of(ended, rows, "rows")
+    column_keys = keys_of(ended, columns, "columns")
     places: dict[tuple[Key, Key], list[int]] = {}
     for place, pair in enumerate(zip(row_keys, column_keys, strict=True)):
         places.setdefault(pair, []).append(place)
@@ -50,7 +52,7 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
         texts[row, column] = mean if len(each) else remark or "not logged"
         numbers.append(record)
         others |= varying_keys(ended.runs.iloc[everyone]).keys()
-    down, across = _ordered(rows, row_keys), _ordered(columns, column_keys)
+    down, across = ordered_keys(rows, row_keys), ordered_keys(columns, column_keys)
     shown = partial(_shown, methods_in(ended.runs))
     body = [
         Row(", ".join(map(shown, rows, row)), tuple(Cell(texts.get((row, one), MISSING)) for one in across))
@@ -79,14 +81,14 @@ def _shown(known: dict[str, Method], name: str, value: Any) -> str:
     return known[value].label if name == METHOD and value in known else str(value)
 
 
-def _keys_of(runs: Runs, names: list[str], flag: str) -> list[Key]:
+def keys_of(runs: Runs, names: list[str], flag: str) -> list[Key]:
     """The values of some configuration keys, run by run."""
     columns = [runs.runs[config_column(runs, name, flag)].tolist() for name in names]
     values = [[_NONE if value is None or value != value else value for value in column] for column in columns]
     return list(zip(*values, strict=True)) if values else [()] * len(runs.runs)
 
 
-def _ordered(names: list[str], found: list[Key]) -> list[Key]:
+def ordered_keys(names: list[str], found: list[Key]) -> list[Key]:
     """Distinct keys: numbers by size, then text, then none; algorithms in the paper's order."""
 
     def place(name: str, value: Any) -> tuple[Any, ...]:

@@ -33,13 +33,16 @@ from fl_platform.reporting import (
     comparison,
     cost,
     figures,
+    forgetting,
     inference,
     key_lines,
     overview,
     partition_figure,
     pivot,
+    qp_errors,
     rank_figure,
     render,
+    speed_up,
     tables,
 )
 from fl_platform.reporting.files import ARCHIVE, FILE, OWN_REPORTS, read_content
@@ -63,12 +66,17 @@ TABLES: dict[str, Callable[..., Table]] = {
     "power": inference.power_table,
     "pivot": pivot.pivot_table,
     "overview": overview.overview_table,
+    "absence": forgetting.absence_table,
+    "speed_up": speed_up.speed_up_table,
+    "qp_errors": qp_errors.error_table,
     "cost": cost.cost_table,
 }
 FIGURES: dict[str, Callable[..., Any]] = {
     "curves": figures.accuracy_curves,
     "key_curves": figures.key_curves,
     "forgetting": figures.forgetting_curves,
+    "absence": forgetting.absence_figure,
+    "speed_up": speed_up.speed_up_figure,
     "qp": figures.qp_activity,
     "cost": figures.cost_curves,
     "seeds": figures.seed_curves,
@@ -123,9 +131,8 @@ class Report:
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def selected(self, runs: Runs) -> Runs:
-        """The runs that the report is about, with its cases."""
-        runs = select(runs, self.where)
-        return with_cases(runs, self.cases) if self.cases else runs
+        """The runs that the report is about, with its cases, which ``where`` may name."""
+        return select(with_cases(runs, self.cases) if self.cases else runs, self.where)
 
     def source_paths(self) -> list[str]:
         """Sources relative to the report's own directory; for a packaged report also to where it is built."""

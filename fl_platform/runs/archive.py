@@ -1,7 +1,7 @@
 """The compact archive `runs.parquet`: one row per run, every metric a list column; the same runs give the same bytes.
 
 What tables are made of is exact. The rest is float32, and the per-round lists (cohorts, class accuracies) stay in
-the logs: they would be half of the file.
+the logs: they would be half of the file. Runs that logged the accuracy of each worker keep these and their cohorts.
 """
 
 import json
@@ -21,6 +21,7 @@ _HEADER = "run"  # JSON of everything but the history
 _COLUMNS = "columns"  # names once more: pages have checksums, the part of a Parquet file that names columns has none
 _FORMAT = "format"  # archives of release 0.1.0 have none
 _FEW_VALUES = {metrics.TEST_ACCURACY, metrics.TOP_ACCURACY}  # multiples of one over the test set, best kept by a dictionary
+_LISTS = (metrics.EACH_WORKER, metrics.COHORT)  # what forgetting by worker is made of
 _EXACT = {metrics.TEST_ACCURACY, metrics.FORGETTING, metrics.TOTAL_BYTES, metrics.TOTAL_SECONDS}
 
 
@@ -31,6 +32,10 @@ def write(records: Iterable[RunRecord], path: Path) -> None:
     kinds = _kinds(ordered)
     for name, kind in sorted(kinds.items()):
         columns[name] = pa.array([_column(record, name) for record in ordered], pa.list_(kind))
+    lists = [name for name in _LISTS if name not in kinds and any(map(_has_workers, ordered))]
+    for name in lists:
+        found = [_column(record, name) if _has_workers(record) else None for record in ordered]
+        columns[name] = pa.array(found, pa.list_(pa.list_(pa.float32())))
     # bytes of equal rank side by side: exponents resemble each other, and the file is a third smaller
     by_bytes = {name for name, kind in kinds.items() if pa.types.is_floating(kind)} - _FEW_VALUES
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
@@ -44,7 +49,7 @@ def write(records: Iterable[RunRecord], path: Path) -> None:
             compression="zstd",
             compression_level=12,
             row_group_size=256,
-            use_dictionary=[_stored(name) for name in columns if name not in by_bytes],
+            use_dictionary=[_stored(name, name in lists) for name in columns if name not in by_bytes],
             use_byte_stream_split=[_stored(name) for name in by_bytes],
             write_page_checksum=True,
             write_statistics=False,
@@ -54,9 +59,9 @@ def write(records: Iterable[RunRecord], path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _stored(name: str) -> str:
+def _stored(name: str, is_nested: bool = False) -> str:
     """What Parquet calls the values of a column."""
-    return name if name == _HEADER else f"{name}.list.element"
+    return name if name == _HEADER else f"{name}.list.element{'.list.element' if is_nested else ''}"
 
 
 def _kinds(records: list[RunRecord]) -> dict[str, pa.DataType]:
@@ -76,6 +81,12 @@ def _header(record: RunRecord) -> str:
     places = [warning.partition(": ") for warning in record.warnings]
     values["warnings"] = [f"{Path(place).name}{colon}{text}" for place, colon, text in places]
     return json.dumps(values, sort_keys=True)
+
+
+def _has_workers(record: RunRecord) -> bool:
+    """Whether a run logged the accuracy of each worker."""
+    schema = record.history.schema
+    return all(name in schema.names and schema.field(name).type == pa.list_(pa.float64()) for name in _LISTS)
 
 
 def _column(record: RunRecord, name: str) -> list[object] | None:
@@ -108,4 +119,6 @@ def _run(table: pa.Table, index: int) -> RunRecord:
 
 
 def _wide(values: pa.Array) -> pa.Array:
+    if pa.types.is_list(values.type):
+        return values.cast(pa.list_(pa.float64()))
     return values.cast(pa.float64()) if pa.types.is_floating(values.type) else values

@@ -22,6 +22,8 @@ from fl_platform.runs.status import RunStatus
 
 
 Source: TypeAlias = str | os.PathLike[str]
+CASE = "case"
+"""Configuration key that a report adds to its runs: which of its cases they are of."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -153,11 +155,11 @@ def has_value(column: "pd.Series[Any]", wanted: Any) -> "pd.Series[bool]":
 
 
 def with_cases(runs: Runs, cases: Mapping[str, Mapping[str, Any]]) -> Runs:
-    """The runs with a further configuration key, ``case``: the first whose conditions a run meets."""
+    """The runs with a further configuration key, ``case``: the name of the first whose conditions a run meets."""
     names = pd.Series(None, index=runs.runs.index, dtype=object)
     for name, conditions in cases.items():
         mask = names.isna()
         for key, wanted in conditions.items():
             mask &= has_value(runs.runs[config_column(runs, key, f"case {name}:")], wanted)
         names[mask] = name
-    return dataclasses.replace(runs, runs=runs.runs.assign(**{"config.case": names}))
+    return dataclasses.replace(runs, runs=runs.runs.assign(**{f"config.{CASE}": names}))

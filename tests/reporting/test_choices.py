@@ -40,6 +40,47 @@ def test_rules_of_choice(select: Selection, rates: list[float]) -> None:
     assert [cell.num_settings for cell in found] == [2, 2]
 
 
+def held_out_grid() -> Runs:
+    """The grid in two seeds on the test set; on held-out data FedAvg is best at 0.01, GradMA at a rate not tested."""
+    tested = [
+        make_log(name, seed=seed, accuracy=[0.1 * seed + value for value in curve], local_lr=rate, **MNIST)
+        for seed in (0, 1)
+        for (name, rate), curve in {
+            ("fedavg", 0.1): [0.8] * 20,
+            ("fedavg", 0.01): [0.5] * 20,
+            ("gradma", 0.1): [0.6] * 20,
+        }.items()
+    ]
+    held_out = [
+        make_log(name, seed=3, accuracy=curve, local_lr=rate, data__validation_fraction=0.1, **MNIST)
+        for (name, rate), curve in {
+            ("fedavg", 0.1): LUCKY,
+            ("fedavg", 0.01): STEADY,
+            ("gradma", 0.1): [0.2] * 20,
+            ("gradma", 0.01): STEADY,
+        }.items()
+    ]
+    return to_frames([*tested, *held_out])
+
+
+def test_settings_chosen_on_held_out_data_are_shown_by_their_runs_on_the_test_set() -> None:
+    runs = held_out_grid()
+    rates = runs.runs.set_index("run_id")["config.local_lr"]
+    for rule, rate in (("validation", 0.1), ("validation_late", 0.01)):
+        fedavg, gradma = cells.cell_runs(runs, rule)  # type: ignore[arg-type]
+        assert list(fedavg.seeds) == [0, 1]
+        assert {rates[run_id] for run_id in fedavg.run_ids} == {rate}
+        assert (fedavg.num_settings, gradma.seeds) == (2, {})
+    table = choices.rule_table(runs, "aggregation", ["local_lr"])
+    rows = {row.label.partition(": ")[2]: [cell.text for cell in row.cells] for row in table.blocks[0]}
+    assert rows[choices.RULES["best"]][:2] == ["0.1: 85.0 ± 7.1, 1", "0.1: 65.0 ± 7.1, 1"], "held-out runs do not count"
+    assert rows[choices.RULES["validation_late"]][:2] == ["0.01: 55.0 ± 7.1, 1", "missing"]
+    assert "seeds 0, 1" in table.notes[0]
+    assert "of seeds 3" in table.notes[-1]
+    with pytest.raises(UserError, match=r"needs runs with data\.validation_fraction above 0"):
+        choices.rule_table(grid(), "aggregation", ["local_lr"], ["validation"])
+
+
 def test_methods_without_a_common_setting_are_named() -> None:
     runs = to_frames([make_log("fedavg", local_lr=0.1, **MNIST), make_log("gradma", local_lr=0.01, **MNIST)])
     with pytest.raises(UserError, match="is common to fedavg, gradma"):
@@ -65,6 +106,8 @@ def test_a_rule_is_a_row_of_every_group_and_unknown_ones_are_refused() -> None:
         "uniform: one for all methods, top accuracy",
     ]
     assert table.blocks[0][0].cells[0].text == "0.1: 90.0, 1"
+    [nearest] = choices.rule_table(grid(), "aggregation", ["local_lr"], ["nearest"]).blocks[0]
+    assert [cell.text for cell in nearest.cells[:2]] == ["0.01: 80.0, 1", "0.01: 70.0, 1"], "46.2 and 78.0 are printed"
     with pytest.raises(UserError, match=r"rules=comon.*did you mean 'common'"):
         choices.rule_table(grid(), "aggregation", ["local_lr"], ["comon"])
     with pytest.raises(UserError, match=r"agregation.*did you mean 'aggregation'"):

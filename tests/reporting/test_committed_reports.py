@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fl_platform.cli import main
 from fl_platform.errors import UserError
@@ -15,7 +16,11 @@ from fl_platform.runs.frames import load, select
 REPORTS = Path(__file__).resolve().parents[2] / "reports"
 
 
-@pytest.mark.parametrize("name", ["robust", "benchmark", "rates"])
+FRESH = [1, 2, 3, 4, 5]  # seeds that the search has not seen
+ARCHIVED = sorted(path.parent.name for path in REPORTS.glob("*/runs.parquet") if path.parent.name != "mnist")
+
+
+@pytest.mark.parametrize("name", ARCHIVED)
 def test_a_report_is_rebuilt_byte_for_byte(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     committed = {
         path.name: path.read_bytes() for kind in ("*.csv", "README.md") for path in (REPORTS / name).glob(kind)
@@ -26,6 +31,14 @@ def test_a_report_is_rebuilt_byte_for_byte(name: str, tmp_path: Path, monkeypatc
     assert (tmp_path / "reports" / name / "report.html").stat().st_size > 100_000
     assert len(committed) > 1
     assert [file for file in committed if rebuilt[file] != committed[file]] == []
+
+
+def test_the_settled_comparison_has_the_rates_that_the_search_chose() -> None:
+    cases = yaml.safe_load((REPORTS / "settled" / "report.yaml").read_text(encoding="utf-8"))["cases"].values()
+    file = REPORTS.parent / "sweeps" / "chosen_settled_mnist.yaml"
+    chosen = yaml.safe_load(file.read_text(encoding="utf-8"))["chosen"]["mnist_w0.01_s10"]
+    rates = {case["algorithm.name"]: [case["local_lr"], case["server_lr"]] for case in cases if case["seed"] == FRESH}
+    assert rates == {name: [entry["keys"]["local_lr"], entry["keys"]["server_lr"]] for name, entry in chosen.items()}
 
 
 def test_lines_over_a_key_are_means_over_seeds() -> None:

@@ -8,7 +8,7 @@ import pytest
 from fl_platform.cli import main
 from fl_platform.reporting.cost import cost_table
 from fl_platform.runs import archive
-from fl_platform.runs.frames import to_frames
+from fl_platform.runs.frames import load, to_frames
 from tests.synthetic_logs import make_log
 
 SPEC = """
@@ -88,6 +88,24 @@ tables:
     (directory / "report.yaml").write_text("title: x\ncases: [1]\n", encoding="utf-8")
     assert main(["report", "small"]) == 2
     assert "cases=[1] is not a mapping" in capsys.readouterr().err
+
+
+def test_a_report_of_some_cases_archives_their_runs_only(tmp_path: Path, monkeypatch) -> None:
+    """Two cases may be parts of one cell: a case is not a setting of its own."""
+    monkeypatch.chdir(tmp_path)
+    spec = """
+where: {case: [searched, fresh]}
+cases: {searched: {local_lr: 0.1, seed: 0}, fresh: {local_lr: 0.1, seed: 1}}
+tables: [{kind: statistic, name: top, seeds: 2}]
+"""
+    directory = report_in(tmp_path, spec)
+    logs = [make_log("fedavg", seed, local_lr=rate) for seed in (0, 1) for rate in (0.1, 0.01)]
+    archive.write(logs, tmp_path / "all.parquet")
+    assert main(["report", "small", "--source", str(tmp_path / "all.parquet"), "--archive"]) == 0
+    kept = load(directory / "runs.parquet").runs
+    assert kept["config.local_lr"].tolist() == [0.1, 0.1]
+    assert '"0": ' in (text := (directory / "top.csv").read_text(encoding="utf-8").replace('""', '"')), text
+    assert '"1": ' in text
 
 
 def test_cost_counts_every_run_and_its_hours() -> None:

@@ -1,0 +1,56 @@
+"""Forgetting of workers: what the global model has lost on a worker's own data since its best round.
+
+With a_i(t) the accuracy on worker i's samples after round t, F_i(t) = max_{s <= t} a_i(s) - a_i(t): the measure of
+continual learning (Chaudhry et al. 2018, https://arxiv.org/abs/1801.10112) with a worker in place of a task. The best
+round may be the current one, so it is never negative, as for classes (``test/forgetting``). A worker's absence is the
+number of rounds since it last took part; before it has, it is in no group.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fl_platform.reporting.statistics import Numbers
+from fl_platform.runs import metrics
+from fl_platform.runs.frames import Runs
+
+
+@dataclass(frozen=True)
+class WorkerCurves:
+    """A run's evaluations of each worker: rounds (E), and matrices (E, N); absence is NaN before a first round."""
+
+    rounds: Numbers
+    accuracy: Numbers
+    forgetting: Numbers
+    absence: Numbers
+
+
+def worker_curves(runs: Runs) -> dict[str, WorkerCurves]:
+    """The curves of every run that logged the accuracy of each worker, by run id."""
+    if not {metrics.EACH_WORKER, metrics.COHORT} <= set(runs.rounds.columns):
+        return {}
+    logged = runs.rounds.groupby("run_id", sort=False)
+    return {str(run_id): _curves(rows) for run_id, rows in logged if rows[metrics.EACH_WORKER].notna().any()}
+
+
+def _curves(rows: pd.DataFrame) -> WorkerCurves:
+    is_scored = rows[metrics.EACH_WORKER].notna().to_numpy()
+    accuracy = np.array(rows[metrics.EACH_WORKER][is_scored].tolist(), dtype=np.float64)
+    rounds = rows[metrics.ROUND].to_numpy(dtype=np.float64)
+    last, absence = np.full(accuracy.shape[1], np.nan), []
+    for number, cohort, scored in zip(rounds, rows[metrics.COHORT], is_scored, strict=True):
+        last[np.asarray(cohort, dtype=np.int64)] = number
+        if scored:
+            absence.append(number - last)
+    best = np.fmax.accumulate(accuracy, axis=0)
+    return WorkerCurves(rounds[is_scored], accuracy, best - accuracy, np.array(absence))
+
+
+def late_forgetting(runs: Runs) -> "pd.Series[float]":
+    """Mean of F_i(t) over workers and the evaluations of the last tenth of the rounds, by run id."""
+    found = {
+        run_id: float(np.nanmean(curves.forgetting[curves.rounds > 0.9 * curves.rounds[-1]]))
+        for run_id, curves in worker_curves(runs).items()
+    }
+    return pd.Series(found, dtype=float)
