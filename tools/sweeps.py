@@ -1,7 +1,6 @@
 """Write the YAML files of `sweeps/` from the paper's definitions, the methods' own grids and measured times."""
 
 import argparse
-import re
 import sys
 import textwrap
 from pathlib import Path
@@ -14,6 +13,8 @@ from fl_platform.algorithms import base
 from fl_platform.config.options import walk
 from fl_platform.config.schema import known_keys
 from fl_platform.paper.benchmark import COMPARED, PERSONALISED, benchmark_sweeps
+from fl_platform.paper.claims import claims
+from fl_platform.paper.follow_up import follow_up_sweeps
 from fl_platform.paper.methods import METHODS
 from fl_platform.paper.scenarios import COLUMNS
 from fl_platform.paper.sweeps import Axes, SweepDefinition, definitions
@@ -31,8 +32,9 @@ COMMAND = [
     "${args_no_hyphens}",
 ]
 """``wandb agent`` runs it as it is; ``sweep run`` adds tracking.mode=offline and its own arguments, which win."""
-ROUND_SECONDS = {"mnist": 0.16, "cifar10": 9.5, "cifar100": 110.0, "tiny_imagenet": 1100.0}
+ROUND_SECONDS = {"mnist": 0.07, "cifar10": 2.3, "cifar100": 110.0, "tiny_imagenet": 1100.0}
 """CPU seconds of a FedAvg round with S = 10 on one core, evaluation included; how measured is in docs/sweeps.md."""
+BF16_SECONDS = {"cifar10": 0.75}  # the same with precision=bf16-mixed
 DEMO_SECONDS = 7.5  # a run on digits, plus 1 % per round: most of it is the start of Python
 FACTORS = {
     "fedprox": 1.1, "fedproxm": 1.1, "moon": 1.6, "moonm": 1.6, "fedmlb": 1.35, "fedmlbm": 1.35, "scaffold": 1.3,
@@ -51,20 +53,23 @@ def grid_of(name: str) -> Axes:
 
 
 def all_sweeps() -> list[SweepDefinition]:
-    """The sweeps of the paper, then those of the benchmark."""
-    paper = definitions({name: grid_of(name) for name in METHODS})
-    return paper + benchmark_sweeps({name: grid_of(name) for name in (*COMPARED, *PERSONALISED)})
+    """The sweeps of the paper, those of what its numbers are made of and of its claims, then those of the benchmark."""
+    grids = {name: grid_of(name) for name in (*METHODS, *COMPARED, *PERSONALISED)}
+    return definitions(grids) + follow_up_sweeps(grids) + claims() + benchmark_sweeps(grids)
 
 
 def seconds(trial: dict[str, Any]) -> float:
     """The time one trial takes on one core."""
+    trial = trial | dict(argument.split("=", 1) for argument in trial.get("point", "").split())
+    name = trial["algorithm.name"]
+    if trial.get("model.name") == "tanh_mlp":
+        return FACTORS.get(name, 1.0) * int(trial["num_rounds"]) * (0.003 + 0.00013 * int(trial["cohort_size"]))
     if "scenario" not in trial:
         return DEMO_SECONDS * (1 + int(trial["num_rounds"]) / 100)
     column = COLUMNS[trial["scenario"]]
     rounds = int(trial.get("num_rounds", column.num_rounds))
-    named = re.match(r"algorithm\.name=(\w+)", trial.get("point", ""))
-    name = named[1] if named else trial["algorithm.name"]
-    return FACTORS.get(name, 1.0) * ROUND_SECONDS[column.data] * column.cohort_size / 10 * rounds
+    per_round = BF16_SECONDS if trial.get("precision") == "bf16-mixed" else ROUND_SECONDS
+    return FACTORS.get(name, 1.0) * per_round[column.data] * column.cohort_size / 10 * rounds
 
 
 def cost(sweep: SweepDefinition) -> str:

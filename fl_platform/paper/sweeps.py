@@ -60,7 +60,6 @@ def definitions(grids: Mapping[str, Axes]) -> list[SweepDefinition]:
         *(tune_budget(data, points) for data in DATA_LABELS),
         *ablations(),
         variants(),
-        rates(),
         demo(),
         robust(),
     ]
@@ -237,37 +236,6 @@ def variants() -> SweepDefinition:
         notes="Weights 1/S or by samples, one QP or one per tensor, x_{-1} = the last local model or x_t, and the "
         "threshold below which server anchors are dropped: all as in preset paper, all as in preset released, each "
         "alone.",
-    )
-
-
-def rates() -> SweepDefinition:
-    """Six methods on the whole grid of both rates, under both presets, all decays 0.5."""
-    momentum, memory = "algorithm.momentum_decay=0.5", "algorithm.memory_decay=0.5"
-    decays = {
-        "fedavg": (),
-        "mifa": (),
-        "gradma_w": (),
-        "fedavgm": (momentum,),
-        "gradma_s": (momentum, memory),
-        "gradma": (momentum, memory),
-    }
-    points = [
-        " ".join([f"algorithm.name={name}", f"local_lr={local}", f"server_lr={server}", *decays[name]])
-        for name in METHODS
-        if name in decays
-        for local, server in itertools.product((0.001, 0.01, 0.1), (0.1, 1.0, 10.0))
-    ]
-    return SweepDefinition(
-        name="rates_mnist",
-        feeds="Which rates, and which rule for choosing them, give the paper's column? MNIST, omega = 0.01, S = 10.",
-        parameters={
-            "point": values(*points),
-            "preset": values("paper", "released"),
-            "scenario": values("mnist_w0.01_s10"),
-            "seed": values(*SEEDS),
-        },
-        notes="The grid of appendix B for both rates, with beta_1 = beta_2 = 0.5, for the six methods in which the "
-        "paper's argument lies; every point under both presets.",
     )
 
 

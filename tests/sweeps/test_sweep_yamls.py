@@ -28,7 +28,12 @@ SIZES = {
     "tune_tiny_imagenet_budget": 16 * 9 * 3, "fig_betas_mnist": 36 * 9, "fig_betas_cifar10": 36 * 9,
     "fig_memory_mnist": 7 * 9, "fig_memory_cifar10": 7 * 9, "fig_policies_mnist": 5 * 9, "demo_digits": 32,
     "variants_mnist": 54,
-    "rates_mnist": 324,
+    "rates_mnist": 324, "rates_validation_mnist": 108, "check_mnist": 6 * 2 * 3, "check_first_mnist": 36,
+    "check_pairs_mnist": 36,
+    "settled_mnist": 6 * 3 * 5,
+    "norms_mnist": 4 * 3 * 3 * 3, "choose_cifar10": 16 * 3, "precision_cifar10": 3 * 2, "columns_cifar10": 16 * 3,
+    "seeds_cifar10": 6 * 2, "speedup_digits": 2 * (4 + 3) * 5,
+    "forgetting_mnist": 4 * 2 * 3, "memory_mnist": 11 * 3, "policies_mnist": 5 * 2 * 3,
     "robust_digits": 7 * 3 * 5 * 2 * 3, "tune_benchmark_digits": 42 * 4, "benchmark_digits": 42 * 3,
     "tune_benchmark_mnist": 42 * 6, "benchmark_mnist": 42 * 3, "tune_personal_mnist": 7 * 6, "personal_mnist": 7 * 3,
 }  # fmt: skip
