@@ -10,6 +10,8 @@ COPIED = {
     "reports/demo": ["report.yaml"],
     "reports/mnist": ["report.yaml", "runs.parquet", "README.md", "variants.md"],
     "reports/rates": ["report.yaml", "runs.parquet", "README.md"],
+    "reports/settled": ["report.yaml", "runs.parquet", "README.md"],
+    "reports/cifar10": ["report.yaml", "runs.parquet", "README.md"],
     "reports/robust": ["report.yaml", "runs.parquet", "README.md"],
     "reports/benchmark": ["report.yaml", "runs.parquet", "README.md"],
 }
