@@ -147,6 +147,10 @@ BAD = {
     "no such data set": (["data.name=minst"], "did you mean 'mnist'?"),
     "missing data": (["data.name=mnist", "data.root=/nowhere"], "fl_platform data get mnist --root /nowhere`"),
     "no such model": (["model.name=lenet"], "did you mean 'lenet5'?"),
+    "nodes that nothing starts": (
+        ["trainer.num_nodes=99999"],
+        "trainer.num_nodes=99999: nothing here starts processes",
+    ),
     "too many processes": (["trainer.devices=99999"], "trainer.devices=99999 starts as many processes"),
     "an accelerator without its package": (
         ["trainer.accelerator=tpu"],

@@ -51,6 +51,11 @@ def numbered(before: str, key: str) -> st.SearchStrategy[list[str]]:
     return st.integers(0, 10**6).map(lambda number: f"{before} {key}{number}".split())
 
 
+FILES = tuple(f"sweep{number}.yaml" for number in range(10))
+checked = st.lists(st.sampled_from(FILES), min_size=1, max_size=3)
+"""Sound arguments of ``sweep check``: it takes several files."""
+
+
 LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str, ...]]] = {
     "run": (
         ("run",),
@@ -66,10 +71,10 @@ LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str,
     "doctor": (("doctor",), free | options("--json"), ()),
     "sweep": (
         ("sweep",),
-        free | one_of("check", "status", "best", "stop", "run nowhere") | numbered("check sweep.yaml", "seed="),
+        free | one_of("check", "status", "best", "stop", "run nowhere"),
         (),
     ),
-    "sweep check": (("sweep", "check"), free | one_of("sweep.yaml") | numbered("sweep.yaml", "seed="), ()),
+    "sweep check": (("sweep", "check"), free | one_of("sweep.yaml"), ()),
     "sweep status": (("sweep", "status"), free | one_of("sweep.yaml", "launched"), ()),
     "sweep best": (
         ("sweep", "best"),
@@ -92,10 +97,7 @@ LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str,
     "dashboard": (("dashboard",), free | options("--port", "--no-browser"), ("nowhere",)),
     "publish": (
         ("publish",),
-        free
-        | options("--source", "--title")
-        | one_of("a/b", "--source logs")
-        | numbered("a/b --source logs", "--title="),
+        free | options("--source", "--title") | one_of("a/b", "--source logs"),
         ("--offline-out", "out"),
     ),
     "demo": (("demo", "nothing"), free, ()),
@@ -105,6 +107,14 @@ LINES: dict[str, tuple[tuple[str, ...], st.SearchStrategy[list[str]], tuple[str,
 
 SOUND = {"list": "algorithms", "sweep check": "sweep.yaml", "sweep status": "launched", "publish": "a/b --source logs"}
 """What makes a line acceptable that is not so without any arguments between."""
+
+SOUND_LINES = {
+    "config": numbered("", "seed="),
+    "sweep": checked.map(lambda files: ["check", *files]),
+    "sweep check": checked,
+    "publish": numbered("a/b --source logs", "--title="),
+}
+"""Whole lines that are sound, drawn beside those of parts where parts alone are hardly ever."""
 
 FEW = {
     "list": "kinds, groups and the words of names",
@@ -136,6 +146,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (place / "keys.yaml").write_text(yaml.safe_dump({"seed": 1, "data": {"name": "digits"}}), encoding="utf-8")
     sweep = read_sweep(write_sweep(place / "sweep.yaml", {"seed": {"values": [0, 1]}}), [])
     sweep.write_copy(place / "launched")
+    for name in FILES:
+        shutil.copyfile(place / "sweep.yaml", place / name)
     with Ledger(place / "launched") as ledger:
         assert ledger.entries() == []
     for seed in range(2):
@@ -168,7 +180,10 @@ def test_any_arguments(
 
     count = scale(4, 500)
     accepted = None if name in REFUSED else [SOUND[name].split()] if name in SOUND else []
-    explore(st.lists(parts, max_size=3), check, count, sound=accepted)
+    lines = st.lists(parts, max_size=3)
+    if name in SOUND_LINES:
+        lines |= SOUND_LINES[name].map(lambda words: [words])
+    explore(lines, check, count, sound=accepted)
     if name in REFUSED:
         record_property(f"command lines of {name}", tally.cases)
     else:
