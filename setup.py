@@ -5,16 +5,8 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-COPIED = {
-    "sweeps": ["*.yaml"],
-    "reports/demo": ["report.yaml"],
-    "reports/mnist": ["report.yaml", "runs.parquet", "README.md", "variants.md"],
-    "reports/rates": ["report.yaml", "runs.parquet", "README.md"],
-    "reports/settled": ["report.yaml", "runs.parquet", "README.md"],
-    "reports/cifar10": ["report.yaml", "runs.parquet", "README.md"],
-    "reports/robust": ["report.yaml", "runs.parquet", "README.md"],
-    "reports/benchmark": ["report.yaml", "runs.parquet", "README.md"],
-}
+REPORTS = sorted(path.parent.as_posix() for path in Path("reports").glob("*/report.yaml"))
+COPIED = {"sweeps": ["*.yaml"], **dict.fromkeys(REPORTS, ["report.yaml", "runs.parquet", "*.md"])}
 """Folder of the checkout -> which of its files go to ``fl_platform/paper/files``."""
 
 

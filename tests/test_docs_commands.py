@@ -30,6 +30,7 @@ from fl_platform.cli.parser import COMMANDS
 from fl_platform.config.registry import REGISTRIES
 from fl_platform.reporting.report import read_report
 from tests.dashboard.made_runs import write_run
+from tests.reporting.test_committed_reports import ARCHIVED
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -42,17 +43,14 @@ PROGRAM = re.compile(r"(?P<srun>srun )?(?:\.venv/bin/)?(?:fl-platform|python -m 
 FORM = re.compile(r"(^|[ =])[A-Z][A-Z_]+\b|HOST:PORT|\[[A-Z-]|\.\.\.|entity/project")
 QUICK = ["num_rounds=1", "cohort_size=2"]
 QUIET = ["tracking.mode=disabled", "trainer.enable_progress_bar=false"]
-FETCHED = re.compile(r"data\.name=(mnist|shakespeare)|scenario=|sweeps/|.*_mnist$")
+FETCHED = re.compile(r"data\.name=(mnist|shakespeare)|scenario=|sweeps/|.*_(mnist|cifar10)$")
 """What makes a command need data that is not embedded."""
-PACKAGED_REPORTS = ("benchmark", "mnist", "rates", "robust")
 ELSEWHERE = {
     "sweep check sweeps/*.yaml": "tests/sweeps/test_sweep_yamls.py",
     "sweep restore reports/mnist/runs.parquet": "tests/sweeps/test_sweep_restore.py",
     "run trainer.strategy=ddp trainer.devices=2 device=cpu cohort_size=50": "tests/distributed/test_ranks.py",
-    "report benchmark": "tests/reporting/test_committed_reports.py",
     "report mnist": "tests/reporting/test_mnist_report.py",
-    "report rates": "tests/reporting/test_committed_reports.py",
-    "report robust": "tests/reporting/test_committed_reports.py",
+    **{f"report {name}": "tests/reporting/test_committed_reports.py" for name in ARCHIVED},
 }
 """Commands that are long or need a process of their own, by their beginning, and the tests that carry them out."""
 
@@ -148,7 +146,7 @@ def finished_runs(place: Path) -> None:
 
 def shortened(args: list[str]) -> list[str]:
     """The command with arguments behind its own that make it take a moment, on embedded data."""
-    embedded = ["data.name=digits"] if any(FETCHED.match(word) for word in args) else []
+    embedded = ["data.name=digits", "model.name=mlp"] if any(FETCHED.match(word) for word in args) else []
     if args[0] == "run":
         steps = [] if any(word.startswith("local_epochs=") for word in args) else ["local_steps=1"]
         plugin = (

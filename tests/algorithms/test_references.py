@@ -37,7 +37,7 @@ def test_centralised_takes_the_steps_of_unequal_workers_and_leaves_their_tests_a
     for mine, its in zip(central.history, federated.history, strict=True):
         assert mine[metrics.COHORT] == its[metrics.COHORT]
         assert mine[metrics.GRADIENT_PASSES] == its[metrics.GRADIENT_PASSES]
-    held = set(central.worker_tests.indices.tolist())
+    held = set(central.worker_tests.of_workers.indices.tolist())
     trained = central.streams.partition.indices.tolist()
     assert not held & set(trained)
     assert len(held) + len(trained) == sum(SIZES)

@@ -8,7 +8,7 @@ import pytest
 from fl_platform.cli import main
 from fl_platform.cli.figure import KINDS
 from fl_platform.reporting.figures import QP_METRICS
-from fl_platform.runs import archive
+from fl_platform.runs import archive, metrics
 from tests.synthetic_logs import make_log
 
 KEYS = {
@@ -16,16 +16,21 @@ KEYS = {
     "key_lines": ["key=local_lr"],
     "bars": ["by=local_lr"],
     "heatmap": ["rows=local_lr", "columns=seed"],
+    "speed_up": ["key=local_lr", "--where", "data.dirichlet_omega=0.1"],
 }
-BEST = {"curves", "cost", "forgetting", "qp", "seeds", "rank"}
+BEST = {"absence", "curves", "cost", "forgetting", "qp", "seeds", "rank"}
 
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    qp = {key: np.linspace(0, 1, 4) for key in QP_METRICS}
+    logged = {key: np.linspace(0, 1, 4) for key in QP_METRICS} | {
+        metrics.WORKERS_LOSS: np.linspace(2, 1, 4),
+        metrics.EACH_WORKER: [[0.5] * 10] * 4,
+        metrics.COHORT: [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]],
+    }
     logs = [
-        make_log(name, seed, rounds=4, local_lr=rate, data="digits", omega=omega, columns=qp, num_workers=10)
+        make_log(name, seed, rounds=4, local_lr=rate, data="digits", omega=omega, columns=logged, num_workers=10)
         for name in ("fedavg", "gradma")
         for seed in (0, 1)
         for rate in (0.03, 0.1)

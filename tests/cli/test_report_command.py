@@ -52,7 +52,7 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-NAMES = ["benchmark", "demo", "mnist", "rates", "robust"]
+NAMES = ["benchmark", "cifar10", "demo", "forgetting", "mnist", "rates", "robust", "settled", "speedup"]
 
 
 def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -329,6 +329,7 @@ def test_a_run_of_an_earlier_version_goes_on_in_its_own_directory(capsys, tmp_pa
     config = json.loads(saved["federated"]["config"])
     fields = config["algorithm"]
     config["qp"] = fields.pop("qp")
+    del config["qp"]["log_errors"]  # came later
     config["memory"] = {name: fields.pop(f"memory_{name}") for name in ("policy", "device", "shard")}
     saved["federated"]["config"] = json.dumps(config)
     torch.save(saved, checkpoint)
