@@ -6,7 +6,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 REPORTS = sorted(path.parent.as_posix() for path in Path("reports").glob("*/report.yaml"))
-COPIED = {"sweeps": ["*.yaml"], **dict.fromkeys(REPORTS, ["report.yaml", "runs.parquet", "*.md"])}
+COPIED = {"sweeps": ["*.yaml"], **{folder: ["report.yaml", "runs.parquet", "*.md"] for folder in REPORTS}}
 """Folder of the checkout -> which of its files go to ``fl_platform/paper/files``."""
 
 
