@@ -73,7 +73,7 @@ class Linear(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        if func is F.linear and not kwargs and suits(*args):
+        if func is F.linear and not kwargs and not torch.compiler.is_compiling() and suits(*args):
             return LinearLayer.apply(*(*args, None)[:3])  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 

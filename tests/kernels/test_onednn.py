@@ -144,6 +144,13 @@ def test_transforms_of_functions_are_left_to_torch():
         assert torch.vmap(loss)(torch.stack([weight, weight])).equal(stack)
 
 
+def test_a_compiler_can_trace_a_layer():
+    layer = LAYERS["flat"]
+    compiled = torch.compile(lambda *layer: F.linear(*layer), backend="eager", fullgraph=True)
+    with onednn.Linear():
+        torch.testing.assert_close(compiled(*layer), F.linear(*layer), rtol=1e-4, atol=1e-4)
+
+
 def test_a_wrong_width_is_reported_by_torch():
     x, weight, _ = LAYERS["flat"]
     with onednn.Linear(), pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
