@@ -1,6 +1,7 @@
 """The reference engine: one worker after another, PyTorch's own layers, no padding. On a CPU also the fast one."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -85,7 +86,7 @@ class SingleObjective(StackedObjective):
     def _compute(
         self, params: Stack | Vector, buffers: Stack | Vector, keys: Tensor, updates_statistics: bool
     ) -> tuple[Stack, Tensor]:
-        with onednn.Linear():  # as in the perceptron
+        with onednn.Linear() if self._network.autocast is None else nullcontext():  # as in the perceptron
             return super()._compute(params, buffers, keys, updates_statistics)
 
     def own(self, params: Stack | Vector) -> Vector:

@@ -9,8 +9,9 @@ so methods that reduce to one another have equal bits, with the kernel or withou
 
 oneDNN's own ReLU in the same call is not used: it turns a NaN into a zero, and a model that diverged would go on.
 
-Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn):
-GAIN
+Gain (W1, one thread, CPU time of rounds with and without in turn): in training 13 % of a round of FedAvg and of GradMA
+(``benchmarks.compare_checkouts`` with ``by_mkl`` in the perceptron: 44.7 ms for 51.2, 100 for 115); in an evaluation
+22 % of a round of FedAvg and 18 % with BatchNorm (``benchmarks.kernels``, load 10: 59 ms for 76, 65 for 79).
 """
 
 import platform
