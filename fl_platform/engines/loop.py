@@ -1,6 +1,7 @@
 """The reference engine: one worker after another, PyTorch's own layers, no padding. On a CPU also the fast one."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalWork
+from fl_platform.kernels import onednn
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
@@ -73,14 +75,19 @@ class SingleObjective(StackedObjective):
         if perceptron is None:
             return None
         num_steps = len(self._plan.widths)
-        scratch = self._training.empty("gradient", 1, self._work).view(-1)
         losses = []
         for first in range(0, num_steps, GATHERED):
             loaded = [self._batch(step) for step in range(first, min(first + GATHERED, num_steps))]
             batches, labels = [x[0] for x, _ in loaded], [y[0] for _, y in loaded]
-            losses.append(perceptron.descend(params.view(-1), buffers.view(-1), batches, labels, rate, scratch=scratch))
+            losses.append(perceptron.descend(params.view(-1), buffers.view(-1), batches, labels, rate))
         self._count(slice(num_steps))
         return torch.cat(losses).unsqueeze(1)
+
+    def _compute(
+        self, params: Stack | Vector, buffers: Stack | Vector, keys: Tensor, updates_statistics: bool
+    ) -> tuple[Stack, Tensor]:
+        with onednn.Linear() if self._network.autocast is None else nullcontext():  # as in the perceptron
+            return super()._compute(params, buffers, keys, updates_statistics)
 
     def own(self, params: Stack | Vector) -> Vector:
         return params.view(-1)

@@ -1,16 +1,17 @@
 """Products of linear layers by oneDNN, which torch uses for convolutions, in place of MKL, which it uses for products.
 
 MKL runs its AVX2 code on processors of other makers than its own: on an AMD EPYC with AVX-512 it multiplies at 118
-GFLOP/s where oneDNN has 255. The plain twins are ``F.linear`` in an evaluation and ``torch.mm`` in a gradient.
+GFLOP/s where oneDNN has 255. The plain twin is ``F.linear``; sums are parted elsewhere, so the two differ by rounding.
 
-- ``Linear`` is a mode for forward passes that nobody differentiates: an evaluation. Its logits are those of F.linear
-  to rounding; a model's parameters never depend on them.
-- ``write_weight_gradient`` has the bits of torch.mm: both add up to ``SHORT`` products one after another (a test
-  compares them). The forward pass of training, with more terms in a sum, would change the bits of every run, and stays.
+``product`` is what a large layer is computed by wherever bits count: in the perceptron's kernel, and under the mode
+``Linear``, in which the loop engine takes gradients by autograd. Whether a layer is large depends on its shape alone,
+so methods that reduce to one another have equal bits, with the kernel or without. Evaluations run in the mode too.
 
-Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn):
-``Linear`` 27 % of a round of FedAvg (46 ms for 63) and 25 % with BatchNorm; ``write_weight_gradient`` 5 % of FedAvg
-and 3 % of GradMA (``benchmarks.compare_checkouts`` with ``by_mkl``: 46.4 ms for 48.9, 104.0 for 107.6).
+oneDNN's own ReLU in the same call is not used: it turns a NaN into a zero, and a model that diverged would go on.
+
+Gain (W1, one thread, CPU time of rounds with and without in turn): in training 13 % of a round of FedAvg and of GradMA
+(``benchmarks.compare_checkouts`` with ``by_mkl`` in the perceptron: 44.7 ms for 51.2, 100 for 115); in an evaluation
+22 % of a round of FedAvg and 18 % with BatchNorm (``benchmarks.kernels``, load 10: 59 ms for 76, 65 for 79).
 """
 
 import platform
@@ -19,13 +20,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
-SHORT = 128
-"""Terms of a sum that both libraries add in order; MKL begins a new part after 192."""
 WORTH_IT = 1 << 20
-"""Multiplications in a product from which on oneDNN's ten microseconds of preparation are made up for."""
+"""Multiplications in a product from which on oneDNN's preparations, 10 to 25 microseconds, are made up for."""
 
 
 def is_available() -> bool:
@@ -38,45 +38,89 @@ def is_available() -> bool:
 IS_AVAILABLE = is_available()
 
 
+def by_mkl(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x weight^T + bias for a matrix x."""
+    return F.linear(x, weight, bias)
+
+
+def by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, worth_it: int = WORTH_IT) -> Tensor:
+    """The same by oneDNN where the product is large."""
+    if x.dtype == torch.float32 and x.numel() * len(weight) >= worth_it:
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        return found
+    return F.linear(x, weight, bias)
+
+
+def written_by_mkl(x: Tensor, weight: Tensor, into: Tensor) -> None:
+    """Write x weight^T into a tensor."""
+    torch.mm(x, weight.t(), out=into)
+
+
+def written_by_onednn(x: Tensor, weight: Tensor, into: Tensor, worth_it: int = WORTH_IT) -> None:
+    """The same by oneDNN where the product is large."""
+    if x.dtype == torch.float32 and x.numel() * len(weight) >= worth_it:
+        into.copy_(torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], ""))
+    else:
+        torch.mm(x, weight.t(), out=into)
+
+
+product = by_onednn if IS_AVAILABLE else by_mkl  # TorchScript compiles the ones that are here
+write_product = written_by_onednn if IS_AVAILABLE else written_by_mkl
+
+
 class Linear(TorchFunctionMode):
-    """Within it, float32 linear layers on the CPU are computed by oneDNN; without gradients, in this thread."""
+    """Within it, large float32 linear layers on the CPU are ``product``; in this thread."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        if func is F.linear and not kwargs and suits(*args):
-            x, weight, bias = (*args, None)[:3]
-            return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        if func is F.linear and not kwargs and not torch.compiler.is_compiling() and suits(*args):
+            return LinearLayer.apply(*(*args, None)[:3])  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
+class LinearLayer(torch.autograd.Function):
+    """F.linear and its derivatives by ``product``; derivatives of derivatives are torch's own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        times = by_mkl if torch.is_grad_enabled() else product
+        gradient, rows = gradients[0].flatten(0, -2), x.flatten(0, -2)
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            times(gradient, weight.t(), None).view(x.shape) if needs_x else None,
+            times(gradient.t(), rows.t(), None) if needs_weight else None,
+            gradient.sum(0) if needs_bias else None,
+        )
+
+
 def suits(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
-    """Tell whether oneDNN computes this layer, and faster; a user's model may hold layers of any kind."""
+    """Tell whether ``product`` computes this layer; a user's model may hold layers of any kind."""
     return (
         IS_AVAILABLE
-        and type(x) is Tensor
-        and x.dtype == weight.dtype == torch.float32
-        and x.device.type == weight.device.type == "cpu"
-        and x.layout == weight.layout == torch.strided
+        and all(is_plain(tensor) for tensor in (x, weight, bias) if tensor is not None)
+        and x.dim() >= 2
         and weight.dim() == 2
-        and (bias is None or bias.shape == weight.shape[:1])
+        and x.shape[-1] == weight.shape[1]
+        and (bias is None or (bias.shape == weight.shape[:1] and bias.is_contiguous()))  # read as if it were
         and x.numel() * len(weight) >= WORTH_IT
-        and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
+        and torch._C._autograd._top_saved_tensors_default_hooks(True) is None  # a checkpoint's: computed again outside
     )
 
 
-def by_mkl(gradient: Tensor, x: Tensor, into: Tensor) -> None:
-    """Write gradient^T x, the gradient of a linear layer's weight, into a tensor."""
-    torch.mm(gradient.t(), x, out=into)
-
-
-def by_onednn(gradient: Tensor, x: Tensor, into: Tensor, short: int = SHORT, worth_it: int = WORTH_IT) -> None:
-    """The same by oneDNN where sums are short and the product is large."""
-    if x.dtype == torch.float32 and len(x) <= short and into.numel() * len(x) >= worth_it:
-        into.copy_(torch.ops.mkldnn._linear_pointwise(gradient.t(), x.t(), None, "none", [], ""))
-    else:
-        torch.mm(gradient.t(), x, out=into)
-
-
-write_weight_gradient = by_onednn if IS_AVAILABLE else by_mkl  # TorchScript compiles the one that is here
+def is_plain(tensor: Tensor) -> bool:
+    """Tell whether a tensor is an array of float32 in this machine's memory, and nothing of another kind."""
+    return (
+        type(tensor) in (Tensor, nn.Parameter)
+        and tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not is_functorch_wrapped_tensor(tensor)
+    )

@@ -5,10 +5,12 @@ bits it has. Autograd's nodes, the copies of its results and nn.Module's calls c
 of a small perceptron; here the same operations write straight into the flat gradient.
 
 Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): ``gradient`` 15 %
-of a round of GradMA (128 ms for 150), ``descend`` 8 % of a round of FedAvg (84 ms for 91) over steps one by one with
-``gradient``. TorchScript, which runs these functions without Python in between, is 1 to 3 % of that; it is there for
-threads, which then do not wait for Python's lock: five steps on two threads 1.9 ms for 2.4 (``benchmarks/README.md``).
-PyTorch no longer develops TorchScript; where it is not supported the functions run as the Python they are.
+of a round of GradMA (128 ms for 150, with MKL's products; since then one run at a load of 10: 142 for 246, which an
+idle machine has to confirm), ``descend`` 13 % of a round of FedAvg (57 ms for 65, the same load) over steps one by one
+with ``gradient``. TorchScript, which runs these functions without Python in between, is 1 to 3 % of that; it is there
+for threads, which then do not wait for Python's lock: five steps on two threads 1.9 ms for 2.4
+(``benchmarks/README.md``). PyTorch no longer develops TorchScript; where it is not supported the functions run as the
+Python they are.
 """
 
 import sys
@@ -19,10 +21,9 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fl_platform.kernels.onednn import write_weight_gradient
+from fl_platform.kernels.onednn import product, write_product
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import BatchNorm, Features
 from fl_platform.models.network import Network
@@ -47,10 +48,14 @@ def write_gradient(
     weights: list[Tensor],
     x: Tensor,
     labels: Tensor,
-    into: list[Tensor],
+    into: list[Tensor] | None,
     statistics: list[Tensor] | None,
+    rate: float,
 ) -> Tensor:
-    """Write the gradient of the mean cross-entropy into ``into``; returns the loss, updates given statistics."""
+    """Write the gradient of the mean cross-entropy into ``into``, or take an SGD step along it in ``weights``.
+
+    Returns the loss, updates given statistics. A weight is stepped once nothing reads it any more.
+    """
     x = x.flatten(1)
     seen: list[Tensor] = []  # what each layer's gradient is taken at: its input, of a ReLU its output
     batch_means: list[Tensor] = []
@@ -60,7 +65,7 @@ def write_gradient(
             x = x.relu_()
         seen.append(x)
         if layer.kind == "linear":
-            x = F.linear(x, weights[layer.weight], weights[layer.bias])
+            x = product(x, weights[layer.weight], weights[layer.bias])
         elif layer.kind == "norm":
             mean = None if statistics is None else statistics[layer.mean]
             variance = None if statistics is None else statistics[layer.variance]
@@ -78,23 +83,33 @@ def write_gradient(
     gradient = torch.ops.aten._log_softmax_backward_data(gradient, log_probabilities, 1, x.dtype)
 
     for number in range(len(layers) - 1, -1, -1):
-        layer, x = layers[number], seen[number]
+        layer, x, above = layers[number], seen[number], gradient
+        if layer.kind == "relu":
+            gradient = torch.ops.aten.threshold_backward(above, x, 0)
+            continue
+        weight, bias = weights[layer.weight], weights[layer.bias]
         if layer.kind == "linear":
-            write_weight_gradient(gradient, x, into[layer.weight])
-            torch.sum(gradient, [0], out=into[layer.bias])
             if number > 0:
-                gradient = torch.mm(gradient, weights[layer.weight])
-        elif layer.kind == "relu":
-            gradient = torch.ops.aten.threshold_backward(gradient, x, 0)
+                gradient = product(above, weight.t(), None)
+            if into is None:
+                weight.add_(product(above.t(), x.t(), None), alpha=-rate)
+                bias.add_(torch.sum(above, [0]), alpha=-rate)
+            else:
+                write_product(above.t(), x.t(), into[layer.weight])
+                torch.sum(above, [0], out=into[layer.bias])
         else:
             mean = None if statistics is None else statistics[layer.mean]
             variance = None if statistics is None else statistics[layer.variance]
-            weight, batch_mean, batch_scale = weights[layer.weight], batch_means.pop(), batch_scales.pop()
+            batch_mean, batch_scale = batch_means.pop(), batch_scales.pop()
             gradient, weight_gradient, bias_gradient = torch.ops.aten.native_batch_norm_backward(
-                gradient, x, weight, mean, variance, batch_mean, batch_scale, True, layer.eps, [True, True, True]
+                above, x, weight, mean, variance, batch_mean, batch_scale, True, layer.eps, [True, True, True]
             )
-            into[layer.weight].copy_(weight_gradient)
-            into[layer.bias].copy_(bias_gradient)
+            if into is None:
+                weight.add_(weight_gradient, alpha=-rate)
+                bias.add_(bias_gradient, alpha=-rate)
+            else:
+                into[layer.weight].copy_(weight_gradient)
+                into[layer.bias].copy_(bias_gradient)
     return loss  # type: ignore[no-any-return]
 
 
@@ -125,22 +140,17 @@ class Steps(nn.Module):
     def gradient(self, params: Tensor, buffers: Tensor | None, x: Tensor, labels: Tensor, into: Tensor) -> Tensor:
         statistics = None if buffers is None else views(buffers, self.cuts[1])
         return write_gradient(
-            self.layers, views(params, self.cuts[0]), x, labels, views(into, self.cuts[0]), statistics
+            self.layers, views(params, self.cuts[0]), x, labels, views(into, self.cuts[0]), statistics, 0.0
         )
 
     @torch.jit.export
     def descend(
-        self, params: Tensor, buffers: Tensor, batches: list[Tensor], labels: list[Tensor], rate: float, scratch: Tensor
+        self, params: Tensor, buffers: Tensor, batches: list[Tensor], labels: list[Tensor], rate: float
     ) -> Tensor:
-        weights, into, statistics = (
-            views(params, self.cuts[0]),
-            views(scratch, self.cuts[0]),
-            views(buffers, self.cuts[1]),
-        )
+        weights, statistics = views(params, self.cuts[0]), views(buffers, self.cuts[1])
         losses: list[Tensor] = []
         for x, y in zip(batches, labels):  # noqa: B905 - unknown to TorchScript
-            losses.append(write_gradient(self.layers, weights, x, y, into, statistics))
-            params.add_(scratch, alpha=-rate)
+            losses.append(write_gradient(self.layers, weights, x, y, None, statistics, rate))
         return torch.stack(losses)
 
 
@@ -229,18 +239,9 @@ class Perceptron:
         return loss
 
     def descend(
-        self,
-        params: Vector,
-        buffers: Vector,
-        batches: list[Tensor],
-        labels: list[Tensor],
-        rate: float,
-        scratch: Vector,
+        self, params: Vector, buffers: Vector, batches: list[Tensor], labels: list[Tensor], rate: float
     ) -> Tensor:
-        """Take a step of SGD per batch, writing parameters and running statistics in place; returns the losses.
-
-        ``scratch`` is memory for a gradient.
-        """
+        """Take a step of SGD per batch, writing parameters and running statistics in place; returns the losses."""
         with torch.inference_mode():
-            losses: Tensor = self.compiled.descend(params, buffers, batches, labels, rate, scratch)
+            losses: Tensor = self.compiled.descend(params, buffers, batches, labels, rate)
         return losses

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from fl_platform.algorithms.base import LocalStep
+from fl_platform.algorithms.base import LocalBatch, LocalStep
 from fl_platform.algorithms.fedavg import FedAvg
-from fl_platform.kernels import perceptron
+from fl_platform.kernels import onednn, perceptron
 from fl_platform.kernels.perceptron import Perceptron
-from tests.federations import make_config, train
+from tests.federations import make_config, synthetic_dataset, train
 
 
 class StepByStep(FedAvg):
@@ -15,6 +15,13 @@ class StepByStep(FedAvg):
 
     def local_direction(self, step: LocalStep) -> torch.Tensor:
         return step.gradient
+
+
+class ByAutograd(FedAvg):
+    """FedAvg whose loss is its own, for all that is known."""
+
+    def local_loss(self, batch: LocalBatch) -> torch.Tensor:
+        return super().local_loss(batch)
 
 
 @pytest.fixture
@@ -50,6 +57,24 @@ def test_batches_of_different_lengths_are_not_padded(descents):
     at_once, one_by_one = train(make_config(*args)), train(make_config(*args), algorithm=StepByStep())
     assert descents
     assert at_once.params.equal(one_by_one.params)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_large_layers_have_equal_bits_at_once_one_by_one_and_by_autograd(descents, monkeypatch, norm):
+    """Batches of 5 to 8 of 3,072 numbers, which oneDNN multiplies where it is there; of one, which it does not."""
+    config = make_config("engine=loop", f"model.norm={norm}", "precision=float32", "cohort_size=6", "local_steps=5")
+    images = synthetic_dataset((3, 32, 32))
+
+    def params(algorithm: FedAvg) -> torch.Tensor:
+        return train(config, algorithm=algorithm, dataset=images).params
+
+    at_once = params(FedAvg())
+    assert descents
+    assert at_once.equal(params(StepByStep()))
+    assert at_once.equal(params(ByAutograd()))
+    if onednn.IS_AVAILABLE:
+        monkeypatch.setattr(onednn, "suits", lambda *_: False)
+        assert not at_once.equal(params(ByAutograd()))  # so autograd went through oneDNN before
 
 
 def test_without_torchscript_the_same_steps_are_python(monkeypatch, descents):

@@ -16,8 +16,7 @@ IMAGES = synthetic_dataset((3, 32, 32), classes=3)
 @pytest.mark.parametrize("model", ["mlp", "lenet5"])
 def test_threads_change_no_bit(name, model):
     args = [f"algorithm.name={name}", f"model.name={model}", "engine=loop", "precision=float32", "num_rounds=2"]
-    dataset = IMAGES if model == "lenet5" else None
-    one, three = (train(make_config(*args, f"threads={number}"), dataset=dataset) for number in (1, 3))
+    one, three = (train(make_config(*args, f"threads={number}"), dataset=IMAGES) for number in (1, 3))
     assert (one.module.threads.size, three.module.threads.size) == (1, 3)
     assert torch.equal(one.params, three.params)
     assert torch.equal(one.module.global_buffers, three.module.global_buffers)
