@@ -233,6 +233,8 @@ def test_a_directory_without_permission_is_named(tmp_path: Path, scale: Scale) -
     """As another user than root, for whom permissions do not count."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
+    if not all(path.stat().st_mode & 0o001 for path in Path(__file__).parents):
+        pytest.skip("other users cannot enter the directory of the checkout")
     place = tmp_path / "closed"
     place.mkdir(mode=0o555)
     asked = commands(place, tmp_path)
