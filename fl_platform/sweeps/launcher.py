@@ -21,7 +21,16 @@ from fl_platform.sweeps.pools import InProcessPool, Pool
 from fl_platform.sweeps.proposals import EngineTrial, grid, limit, propose, to_stop
 from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.status import Status, status_of
-from fl_platform.sweeps.trials import Outcome, Trial, environment, is_at_work, judge, make_trial, scalars, stored_outcome
+from fl_platform.sweeps.trials import (
+    Outcome,
+    Trial,
+    environment,
+    is_at_work,
+    judge,
+    make_trial,
+    scalars,
+    stored_outcome,
+)
 
 POLL_SECONDS = 0.1
 RESUME_HINT = "; what was recorded stays, and the same command goes on"
