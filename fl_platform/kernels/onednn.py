@@ -59,10 +59,21 @@ def suits(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
         and x.device.type == weight.device.type == "cpu"
         and x.layout == weight.layout == torch.strided
         and weight.dim() == 2
-        and (bias is None or bias.shape == weight.shape[:1])
+        and (bias is None or _is_plain_bias(bias, weight))
         and x.numel() * len(weight) >= WORTH_IT
         and not torch.is_grad_enabled()
         and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def _is_plain_bias(bias: Tensor, weight: Tensor) -> bool:
+    """oneDNN reads a bias as one block of float32, whatever its strides and type are."""
+    return (
+        bias.shape == weight.shape[:1]
+        and bias.dtype == torch.float32
+        and bias.layout == torch.strided
+        and bias.is_contiguous()
+        and bias.device.type == "cpu"
     )
 
 

@@ -54,3 +54,16 @@ def test_other_layers_are_left_to_torch():
         assert not onednn.suits(x, weight)
     with torch.enable_grad():  # a model that differentiates something in its forward pass
         assert not onednn.suits(x, weight)
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [torch.randn(128)[::2], torch.randn(1).expand(64), torch.randn(64, 3)[:, 1]],
+    ids=["every second", "one for all", "a column"],
+)
+def test_a_bias_that_is_not_contiguous_is_left_to_torch(bias):
+    x, weight = torch.randn(4, 64, 8, 128), torch.randn(64, 128)
+    assert x.numel() * len(weight) >= onednn.WORTH_IT
+    with torch.no_grad(), onednn.Linear():
+        found = F.linear(x, weight, bias)
+    torch.testing.assert_close(found, x @ weight.T + bias, rtol=1e-4, atol=1e-4)
