@@ -24,7 +24,7 @@ from collections.abc import Callable
 from types import FrameType
 
 import fl_platform
-from fl_platform.cli.parser import COMMANDS, Parser
+from fl_platform.cli.parser import COMMANDS, Parser, ParserExit
 from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeError, UserError, did_you_mean, sentence
 from fl_platform.runs.signals import ending_signals, leave_terminal
 
@@ -76,7 +76,9 @@ def exit_code(command: Callable[[list[str]], int], args: list[str]) -> int:
         place = "" if error.filename is None else f"{error.filename}: "
         print(f"fl_platform: {sentence(f'{place}{error.strerror or error}')}", file=sys.stderr)
         return DiskFull.exit_code if error.errno in NO_SPACE_LEFT else UserError.exit_code
-    except Exception as error:
+    except ParserExit:
+        raise
+    except BaseException as error:  # sys.exit of the user's code among them
         if _follows_interrupt(error):
             print("fl_platform: interrupted", file=sys.stderr)
             return 130

@@ -4,9 +4,9 @@ Each command is a module with ``main(args)``, which parses its own arguments and
 imported only when the command is called, so that help and errors appear at once.
 """
 
-from fl_platform.config.arguments import Parser
+from fl_platform.config.arguments import Parser, ParserExit
 
-__all__ = ["COMMANDS", "Parser"]
+__all__ = ["COMMANDS", "Parser", "ParserExit"]
 
 COMMANDS = {
     "run": "one federated run",

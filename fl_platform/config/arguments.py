@@ -4,6 +4,7 @@ It needs the standard library alone, so that help and `doctor` work where nothin
 """
 
 import argparse
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fl_platform.errors import UserError, sentence
+
+
+class ParserExit(SystemExit):
+    """The end of a command by its parser: after ``--help``, or for arguments that are wrong."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,6 +30,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         super().error(sentence(message))
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        if message:
+            self._print_message(message, sys.stderr)
+        raise ParserExit(status)
 
 
 class _QuietParser(Parser):

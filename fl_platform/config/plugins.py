@@ -36,7 +36,9 @@ def import_module(name: str, source: str) -> ModuleType:
         module = importlib.import_module(name)
     except UserError as error:  # such as a name that is registered already
         raise UserError(f"{source} cannot be imported: {error}") from None
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UserError(f"{source} cannot be imported: {_reason(error)}") from error
     _packages.add(name.partition(".")[0])
     return module
@@ -45,7 +47,8 @@ def import_module(name: str, source: str) -> ModuleType:
 def _reason(error: BaseException) -> str:
     """The exception, and the line of the module that raised it."""
     if isinstance(error, SyntaxError):
-        return f"SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
+        at = f" ({error.filename}, line {error.lineno})" if error.filename else ""
+        return f"SyntaxError: {error.msg}{at}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
     at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     if isinstance(error, ImportError | ValueError) and not frames:

@@ -113,7 +113,8 @@ def resolve(config: Config, *, drop_unused: bool = False, directory: Path | None
         resolved = dataclasses.replace(resolved, output=dataclasses.replace(config.output, dir=str(directory.parent)))
     check_cohort(resolved)
     resolved.algorithm.update(kind.open_values(resolved))
-    check_stored(resolved.algorithm)
+    check_stored("algorithm", resolved.algorithm, f"algorithm.name={resolved.algorithm['name']}")
+    check_stored("data.partition_options", resolved.data.partition_options, f"data.partition={resolved.data.partition}")
     check_needs(kind, resolved)
     kind.check(resolved)
     check_model_name(str(resolved.model.name))
@@ -133,15 +134,17 @@ def filled_in(compression: CompressionConfig) -> CompressionConfig:
     return dataclasses.replace(compression, error_feedback=compression.name == "topk")
 
 
-def check_stored(values: Mapping[str, Any]) -> None:
-    """Raise UserError for a field of an algorithm that no file of configuration can hold, such as an array."""
+def check_stored(group: str, values: Mapping[str, Any], owner: str) -> None:
+    """Raise UserError for a field of a plugin that no file of configuration can hold, such as an array."""
     for key, value in flatten(dict(values)):
+        if value is dataclasses.MISSING:
+            raise UserError(f"{group}.{key} of {owner} has no default; give it a value, or declare one by option(...)")
         try:
             json.dumps(value)
         except (TypeError, ValueError):
             raise UserError(
-                f"algorithm.{key} of {values['name']} is a {type(value).__name__}; a field of a method must be a "
-                "number, a text, true, false, null or a list of these; what the server keeps is declared by state(...)"
+                f"{group}.{key} of {owner} is of type {type(value).__name__}; a field must be a number, a text, true, "
+                "false, null or a list of these; what the server of a method keeps is declared by state(...)"
             ) from None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from fl_platform.config.registry import DATASETS
 from fl_platform.data import readers
 from fl_platform.data.locations import roots
-from fl_platform.data.samples import Samples
+from fl_platform.data.samples import Samples, shown_types
 from fl_platform.data.sets.base import Dataset
 from fl_platform.errors import UserError
 
@@ -65,7 +65,7 @@ def load_folder(dataset: Dataset, folder: Path) -> tuple[Samples, Samples]:
     if not (isinstance(loaded, tuple) and len(loaded) == 2 and all(isinstance(part, Samples) for part in loaded)):
         raise UserError(
             f"data.name={dataset.name}: load of {type(dataset).__qualname__} must return two Samples, (train, test), "
-            f"not {_shown(loaded)}"
+            f"not {shown_types(loaded)}"
         )
     train, test = loaded
     for part, samples in (("training", train), ("test", test)):
@@ -73,13 +73,6 @@ def load_folder(dataset: Dataset, folder: Path) -> tuple[Samples, Samples]:
             where = f" of {folder}" if dataset.folders else ""
             raise UserError(f"data.name={dataset.name}: in the {part} set{where}, {fault}")
     return train, test
-
-
-def _shown(found: object) -> str:
-    """What was returned, by its types."""
-    if isinstance(found, tuple):
-        return f"({', '.join(type(part).__name__ for part in found)})"
-    return type(found).__name__
 
 
 def get_command(name: str, folder: Path | None = None) -> str:

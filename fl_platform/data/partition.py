@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fl_platform.config.registry import PARTITIONS
-from fl_platform.data.samples import Samples
+from fl_platform.data.samples import Samples, shown_types, whole_numbers
 from fl_platform.errors import UserError
 
 Indices = NDArray[np.int64]
@@ -86,8 +86,15 @@ def make_partition(rule: Partitioner, train: Samples, num_workers: int, rng: np.
             f"num_workers={num_workers} is not possible with {len(train)} training samples: "
             f"each worker needs 2, so it must be between 1 and {len(train) // 2}"
         )
-    indices, owners = (np.asarray(values, np.int64) for values in rule.assign(train, num_workers, rng))
     about = f"data.partition={rule.name}"
+    assigned = rule.assign(train, num_workers, rng)
+    if not (isinstance(assigned, tuple | list) and len(assigned) == 2):
+        raise UserError(
+            f"{about}: assign of {type(rule).__qualname__} must return indices and their workers, "
+            f"not {shown_types(assigned)}"
+        )
+    indices = whole_numbers(f"{about}: indices", assigned[0])
+    owners = whole_numbers(f"{about}: workers", assigned[1])
     if indices.shape != owners.shape or indices.ndim != 1:
         raise UserError(f"{about} gives {indices.shape} samples and {owners.shape} workers; one worker for each sample")
     for what, values, limit in (("sample", indices, len(train)), ("worker", owners, num_workers)):

@@ -36,8 +36,9 @@ class Samples:
         if given.dtype.kind not in "biuf":
             raise UserError(f"Samples.from_arrays: features are {given.dtype}; they must be numbers")
         readable = np.require(given, given.dtype.newbyteorder("="), ["C", "W"])
-        owned = None if owners is None else _whole_numbers("owners", owners)
-        return Samples(torch.from_numpy(readable), _whole_numbers("labels", labels), owned)
+        owned = None if owners is None else torch.from_numpy(whole_numbers("Samples.from_arrays: owners", owners))
+        classes = whole_numbers("Samples.from_arrays: labels", labels)
+        return Samples(torch.from_numpy(readable), torch.from_numpy(classes), owned)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -84,15 +85,25 @@ class Samples:
         return None
 
 
-def _whole_numbers(name: str, values: ArrayLike) -> Tensor:
-    """Labels or owners as int64; UserError where they are text, fractions or missing."""
-    given = np.asarray(values)
+def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    """Values as int64, such as labels; UserError, which begins with ``name``, for text, fractions or missing ones."""
+    try:
+        given = np.asarray(values)
+    except (TypeError, ValueError) as error:  # rows of different lengths
+        raise UserError(f"{name} are no array: {error}") from None
     if given.dtype.kind not in "biuf":
-        raise UserError(f"Samples.from_arrays: {name} are {given.dtype}; they must be whole numbers from 0 on")
+        raise UserError(f"{name} are {given.dtype}; they must be whole numbers from 0 on")
     if given.dtype.kind == "f" and not (np.isfinite(given) & (given == np.floor(given))).all():
         wrong = given[~(np.isfinite(given) & (given == np.floor(given)))].flat[0]
-        raise UserError(f"Samples.from_arrays: {name} contain {wrong:g}; they must be whole numbers from 0 on")
-    return torch.from_numpy(given.astype(np.int64))
+        raise UserError(f"{name} contain {wrong:g}; they must be whole numbers from 0 on")
+    return given.astype(np.int64)
+
+
+def shown_types(found: object) -> str:
+    """What code of the user's returned, by its types."""
+    if isinstance(found, tuple):
+        return f"({', '.join(type(part).__name__ for part in found)})"
+    return type(found).__name__
 
 
 def _is_dtype_of(kind: Kind, dtype: torch.dtype) -> bool:

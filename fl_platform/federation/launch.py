@@ -201,7 +201,7 @@ def build_module(config: Config, algorithm: Algorithm) -> FederatedModule:
     """As ``build``; code of the user's that fails there, a model or a data set, is named."""
     try:
         return build(config, algorithm)
-    except Exception as error:
+    except BaseException as error:  # sys.exit of the user's code among them
         failure = translated(error, 0, type(algorithm))
         if failure is error:
             raise

@@ -103,7 +103,7 @@ def make_callbacks(paths: list[str]) -> list[L.Callback]:
             raise UserError(f"callbacks=[{path}] is not a class of callbacks that watch a run; it is not called")
         try:
             found.append(kind())
-        except Exception as error:  # noqa: BLE001, of the user's code
+        except (Exception, SystemExit) as error:  # noqa: BLE001, of the user's code
             failure = translated(error, 0, kind)
             raise (
                 failure

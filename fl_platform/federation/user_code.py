@@ -48,19 +48,21 @@ def translated(error: BaseException, round: int, model: type) -> BaseException:
     """What ended a run, as an error whose type says why: code of the user's, or memory; else the error itself."""
     if isinstance(error, MisconfigurationException) and not _users_frames(error):  # of one of its callbacks
         return UserError(f"Lightning refuses to go on: {' '.join(str(error).split())}")
+    is_full = isinstance(error, OSError) and error.errno in NO_SPACE_LEFT
     if isinstance(error, OutOfMemory | KeyboardInterrupt) or (
-        isinstance(error, OSError | UserError) and not _is_theirs(error, round)
+        isinstance(error, OSError | UserError) and not _is_theirs(error, round or int(is_full))
     ):
         return error
-    if isinstance(error, OSError) and error.errno in NO_SPACE_LEFT:
+    when = f"round {round}" if round else "before the first round"
+    if isinstance(error, OSError) and is_full:
         return DiskFull(
-            f"round {round}: your code in {_where(_users_frames(error))} could not write {error.filename or 'a file'}: "
+            f"{when}: your code in {_where(_users_frames(error))} could not write {error.filename or 'a file'}: "
             f"{error.strerror}; what was saved stays, and --continue goes on from it"
         )
     if is_out_of_memory(error):
         return OutOfMemory(
-            f"round {round}: out of memory: {' '.join(str(error).split())}; a smaller batch_size or cohort_chunk "
-            "needs less, and --continue goes on from the newest checkpoint"
+            f"{when}: {': '.join(filter(None, ['out of memory', ' '.join(str(error).split())]))}; a smaller batch_size "
+            "or cohort_chunk needs less, and --continue goes on from the newest checkpoint"
         )
     return explain(error, round, model) or error
 

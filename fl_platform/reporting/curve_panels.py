@@ -85,7 +85,8 @@ def curve_figure(
     if not panels or not charts or not needed <= set(runs.rounds.columns):
         shown = ", ".join(sorted({chart.metric for chart in charts})) or "qp/*"
         raise UserError(f"no finished run has what this figure shows ({shown})")
-    tables = {key: by_round(runs, key) for key in needed - {metrics.ROUND}}
+    axes = {AXES[chart.axis] for chart in charts} - {metrics.ROUND}
+    tables = {key: by_round(runs, key) for key in {chart.metric for chart in charts} | axes}
     places = [Place(title, chart) for title in panels for chart in charts]
     figure, is_crowded = _figure(panels, places, tables, smooth, each_seed)
     if len(places) == 1 and is_crowded:

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from fl_platform.config.targets import Target
+from fl_platform.errors import UserError
 from fl_platform.reporting.statistics import Numbers
 from fl_platform.reporting.worker_curves import late_forgetting
 from fl_platform.runs import metrics
@@ -93,9 +95,14 @@ def _areas(evaluated: pd.DataFrame) -> "pd.Series[float]":
 
 
 def by_round(runs: Runs, key: str) -> pd.DataFrame:
-    """A metric as a matrix: index round, one column per run, NaN where it was not logged."""
+    """A metric as a matrix: index round, one column per run, NaN where it was not logged.
+
+    Raises UserError for a metric that is not one number a round, such as the accuracies of each worker.
+    """
     if key not in runs.rounds:
         return pd.DataFrame()
+    if key == metrics.ROUND or not is_numeric_dtype(runs.rounds[key]):
+        raise UserError(f"metric={key} is not allowed; it must be a metric with one number a round")
     return runs.rounds.pivot(index=metrics.ROUND, columns="run_id", values=key)
 
 

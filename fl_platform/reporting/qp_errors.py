@@ -1,5 +1,6 @@
 """How far GradMA's projections move their vectors, beside what assumptions 4 and 5 and corollary 1 of the paper ask."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ def error_table(runs: Runs, keys: list[str], smoothness: float | None = None) ->
     epsilon_l is the largest |g - g~| of a round, epsilon_g is sqrt(1 - beta_2) |m - m~|. Of each: the means of the
     first and of the last tenth of the rounds, the largest of all rounds and seeds, and how long g and m are.
     """
+    if smoothness is not None and not 0 < smoothness < math.inf:
+        raise UserError(f"smoothness={smoothness:g} is not allowed; it must be a finite number > 0")
     finished = runs.finished()
     finished = finished.only(finished.runs["run_id"].isin(_with_errors(finished)))
     if finished.runs.empty:

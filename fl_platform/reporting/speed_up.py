@@ -63,6 +63,8 @@ def speed_up_table(
 def speed_up_figure(runs: Runs, key: str, metric: str = metrics.WORKERS_LOSS, target: float | None = None) -> Figure:
     """The same on logarithmic axes, a line per method with whiskers of one deviation; dotted lines have slope -1."""
     numbers, targets = _rounds(runs, key, metric, target)
+    if numbers["rounds"].isna().all():
+        raise UserError(f"target={target:g}: no run reaches it, and there is nothing to draw")
     with canvas.drawing() as look:
         figure, (axis,) = canvas.panels(1)
         for method, goal in targets.items():
@@ -94,6 +96,10 @@ def _rounds(runs: Runs, key: str, metric: str, target: float | None) -> tuple[pd
     frame = finished.runs[finished.runs[column].notna() & finished.runs["run_id"].isin(curves.columns)]
     if frame.empty:
         raise UserError(f"no finished run has {key} and logged {metric}")
+    is_positive = pd.to_numeric(frame[column], errors="coerce") > 0
+    if not is_positive.all():
+        text = frame[column][~is_positive].iloc[0]
+        raise UserError(f"key={key} is {text} in some runs; a speed-up is over positive numbers")
     rows, targets, methods = [], {}, methods_in(frame)
     for name, own in frame.groupby("config.algorithm.name", sort=False):
         method = methods[str(name)]

@@ -90,10 +90,17 @@ def readable(record: RunRecord) -> RunRecord:
     """The record itself, or one of a crashed run without configuration where that holds what no run can have.
 
     Logs and archives from elsewhere may hold anything: an option that is a number must be a finite number. What is
-    wrong is added to the warnings. A start that is not finite counts as unknown.
+    wrong is added to the warnings. A start that is not finite counts as unknown. Lists of workers that do not go
+    together are left out of the history.
     """
     if not math.isfinite(record.started):
         record = dataclasses.replace(record, started=0.0)
+    if problem := _wrong_lists(record.history):
+        present = [name for name in (metrics.EACH_WORKER, metrics.COHORT) if name in record.history.column_names]
+        text = f"{record.source or record.run_id}: {problem}; the run's lists of workers are left out"
+        record = dataclasses.replace(
+            record, history=record.history.drop_columns(present), warnings=(*record.warnings, text)
+        )
     numeric = _numeric_keys()
     wrong = [
         f"{name}={value!r}"
@@ -108,6 +115,31 @@ def readable(record: RunRecord) -> RunRecord:
     return dataclasses.replace(
         record, config={}, status=status, exit_code=status.exit_code, warnings=(*record.warnings, text)
     )
+
+
+def _wrong_lists(history: pa.Table) -> str:
+    """What is wrong with the accuracies of each worker and the ids of cohorts; empty where nothing is."""
+    lists = [name for name in (metrics.COHORT, metrics.EACH_WORKER) if name in history.column_names]
+    for name in lists:
+        if history[name].type != pa.list_(pa.float64()):
+            return f"{name} is not a list of numbers in every round"
+    if metrics.EACH_WORKER not in lists:
+        return ""
+    each = history[metrics.EACH_WORKER].drop_null()
+    sizes = {len(cell) for cell in each}
+    if len(sizes) > 1 or 0 in sizes:
+        return f"{metrics.EACH_WORKER} has {min(sizes)} workers in one round and {max(sizes)} in another"
+    if metrics.COHORT not in lists:
+        return f"{metrics.COHORT} is missing"
+    return _wrong_cohorts(history[metrics.COHORT], sizes.pop()) if sizes else ""
+
+
+def _wrong_cohorts(cohorts: pa.ChunkedArray, num_workers: int) -> str:
+    ids = pc.list_flatten(cohorts).to_numpy()
+    is_worker = (ids >= 0) & (ids < num_workers) & (ids == np.floor(ids))  # of NaN, in place of null, all are false
+    if cohorts.null_count:
+        return f"{metrics.COHORT} is missing in a round"
+    return "" if is_worker.all() else f"{metrics.COHORT} holds {ids[~is_worker][0]:g}; workers are 0..{num_workers - 1}"
 
 
 def _wrong_targets(evaluation: Any) -> list[str]:

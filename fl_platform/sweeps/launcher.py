@@ -21,7 +21,16 @@ from fl_platform.sweeps.pools import InProcessPool, Pool
 from fl_platform.sweeps.proposals import EngineTrial, grid, limit, propose, to_stop
 from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.status import Status, status_of
-from fl_platform.sweeps.trials import Outcome, Trial, environment, judge, make_trial, scalars, stored_outcome
+from fl_platform.sweeps.trials import (
+    Outcome,
+    Trial,
+    environment,
+    is_at_work,
+    judge,
+    make_trial,
+    scalars,
+    stored_outcome,
+)
 
 POLL_SECONDS = 0.1
 RESUME_HINT = "; what was recorded stays, and the same command goes on"
@@ -40,6 +49,7 @@ class Running:
     trial: Trial
     attempt: int
     pid: int = 0
+    was_at_work: bool = False  # whether another process held its run when it was started
     stop_as: TrialState | None = None  # the state it will have, once it was asked to stop
     rows: RowReader = field(default_factory=RowReader)
 
@@ -177,6 +187,7 @@ class Launcher:
             return True
         self.running[trial.number] = running
         self._say_start(running)
+        running.was_at_work = is_at_work(trial)
         running.pid = self.pool.start(trial, environment(self.sweep, trial))
         if running.pid:
             self.ledger.record(
@@ -213,7 +224,13 @@ class Launcher:
             self._next_claim = 0.0
             running.read()
             self._say_once(running.damage())
-            outcome = judge(running.trial, exit_code, running.rows.latest, asked_to_stop=running.stop_as)
+            outcome = judge(
+                running.trial,
+                exit_code,
+                running.rows.latest,
+                asked_to_stop=running.stop_as,
+                was_at_work=running.was_at_work,
+            )
             if outcome.state is TrialState.INTERRUPTED and isinstance(self.pool, InProcessPool):
                 self.stopping = True  # Ctrl-C reached the trial itself
             self._record(running, outcome)

@@ -150,12 +150,18 @@ class Outcome:
 
 
 def judge(
-    trial: Trial, exit_code: int | None, last_row: dict[str, Any], *, asked_to_stop: TrialState | None
+    trial: Trial,
+    exit_code: int | None,
+    last_row: dict[str, Any],
+    *,
+    asked_to_stop: TrialState | None,
+    was_at_work: bool = False,
 ) -> Outcome:
     """Return the outcome of a trial from its exit code and ``result.json``.
 
     ``exit_code`` is None for a trial that was lost with its machine, which is no failure of the trial.
-    ``asked_to_stop`` is the state of a trial that was asked to stop, else None.
+    ``asked_to_stop`` is the state of a trial that was asked to stop, else None. ``was_at_work`` says that another
+    process held its run when it was started: that one may have ended after it made this one end.
     """
     result = trial.files.result()
     summary = {**scalars(last_row), **(result or {})}
@@ -171,7 +177,9 @@ def judge(
         return Outcome(TrialState.INTERRUPTED, summary)
     if exit_code == DiskFull.exit_code:  # no failure of the trial: it goes on once there is space
         return Outcome(TrialState.INTERRUPTED, summary, f"{Ending.DISK_FULL} (log: {trial.log})", Ending.DISK_FULL)
-    if exit_code == UserError.exit_code and is_at_work(trial):  # on a host that was cut off: it goes on there
+    if exit_code == UserError.exit_code and (
+        was_at_work or is_at_work(trial)
+    ):  # on a host that was cut off: it goes on there
         return Outcome(TrialState.INTERRUPTED, summary, f"another process is at work on it (log: {trial.log})")
     printed = last_line(trial.log)
     what = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"

@@ -155,6 +155,7 @@ def test_a_model_is_an_nn_module_class_before_it_is_called(path, tmp_path: Path,
     [
         ("def f(:\n", "SyntaxError: "),
         ("import sys\nsys.exit(0)\n", "SystemExit: 0"),
+        ("class Own(BaseException): pass\nraise Own('mine')\n", "Own: mine"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
         ("import no_such_module_at_all\n", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
     ],
@@ -216,3 +217,12 @@ def test_a_pipe_is_not_read_as_a_checkpoint(tmp_path: Path, capsys) -> None:
     assert newest_valid(tmp_path) is None
     (tmp_path / "zero.ckpt").symlink_to("/dev/zero")
     assert main(["run", "--resume", str(tmp_path / "zero.ckpt")]) == 2
+
+
+def test_a_plugin_with_null_bytes_is_named(tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "null_bytes.py").write_bytes(b"x = 1\0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["run", *SMALL, *QUIET, "plugins=[null_bytes]", f"output.dir={tmp_path / 'runs'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("fl_platform: plugins=[null_bytes] cannot be imported: SyntaxError: ")
+    assert "None" not in error

@@ -1,4 +1,5 @@
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from fl_platform.config.compose import compose
 from fl_platform.config.data_schema import DataConfig
 from fl_platform.config.registry import PARTITIONS
 from fl_platform.config.resolve import resolve
-from fl_platform.data.partition import Partition, make_partition
+from fl_platform.data.partition import Partition, Partitioner, make_partition
 from fl_platform.data.partitions.given import Natural
 from fl_platform.data.prepare import partition_of, prepare, split_validation
 from fl_platform.data.samples import Samples
@@ -344,3 +345,47 @@ def test_a_plugin_adds_a_partition_with_parameters(tmp_path, monkeypatch):
     wrong = resolve(compose([*base, "data.partition_options.skipped=9"])).config
     with pytest.raises(UserError, match=r"data.partition=stride gives worker \d+; workers are 0..9"):
         partition_of(wrong, train)
+
+
+@pytest.mark.parametrize(
+    ("assigned", "message"),
+    [
+        (None, "assign of .*Odd must return indices and their workers, not NoneType"),
+        (np.arange(10), "assign of .*Odd must return indices and their workers, not ndarray"),
+        ((1, 2, 3), r"assign of .*Odd must return indices and their workers, not \(int, int, int\)"),
+        (("a", "b"), "indices are <U1; they must be whole numbers from 0 on"),
+        ((range(4), iter(range(4))), "workers are object; they must be whole numbers from 0 on"),
+        (([0, 1, 2, 3], [0, 0.5, 1, 1]), "workers contain 0.5; they must be whole numbers from 0 on"),
+        (([0, 1, 2, 3], [0, 0, 1, float("nan")]), "workers contain nan; they must be whole numbers from 0 on"),
+        (([[0], [1, 2]], [0, 1]), "indices are no array: "),
+    ],
+)
+def test_what_a_rule_of_the_users_returns_is_checked(assigned, message):
+    class Odd(Partitioner):
+        name = "odd"
+
+        def assign(self, train, num_workers, rng):
+            return assigned
+
+    samples = Samples(torch.zeros(10, 1), torch.zeros(10, dtype=torch.int64))
+    with pytest.raises(UserError, match=f"data.partition=odd: {message}"):
+        make_partition(Odd(), samples, 2, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("table: object = option(object(), '')", "is of type object; a field must be a number, a text"),
+        ("table: int", "has no default; give it a value, or declare one by option"),
+    ],
+)
+def test_fields_that_no_configuration_can_hold_are_refused(field, message, tmp_path, monkeypatch):
+    (tmp_path / "odd_fields_plugin.py").write_text(
+        PLUGIN.replace('skipped: int = option(0, "samples left out", at_least=0)', field)
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    PARTITIONS.load()
+    monkeypatch.setattr(PARTITIONS, "_entries", dict(PARTITIONS._entries))
+    monkeypatch.delitem(sys.modules, "odd_fields_plugin", raising=False)
+    with pytest.raises(UserError, match=f"data.partition_options.table of data.partition=stride {message}"):
+        resolve(compose(["plugins=[odd_fields_plugin]", "data.partition=stride", "num_workers=10"]))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fl_platform.cli import main
-from fl_platform.config.registry import ALGORITHMS
+from fl_platform.config.registry import ALGORITHMS, DATASETS
 from fl_platform.federation import user_code
 from fl_platform.runs.checkpoint_files import newest_valid
 from fl_platform.runs.directory import RunDirectory
@@ -118,6 +118,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "failing_plugin.py"
     sys.modules.pop("failing_plugin", None)
     ALGORITHMS._entries.pop("failing", None)
+    DATASETS._entries.pop("leaving", None)
 
 
 def write(plugin: Path, **faults: str) -> None:
@@ -244,6 +245,39 @@ OTHERS = {
         "AssertionError: seen enough",
         1,
     ),
+    "a data set that ends the process": (
+        "import sys\nfrom fl_platform import Dataset\nclass Leaving(Dataset, name='leaving'):\n"
+        "    num_classes = 2\n    shape = (1, 4, 4)\n    def load(self, folder):\n        sys.exit(0)\n",
+        "data.name=leaving",
+        "before the first round: your code failed in load (",
+        "SystemExit: 0",
+        1,
+    ),
+    "a data set that meets a full disk": (
+        "from fl_platform import Dataset\nclass Leaving(Dataset, name='leaving'):\n"
+        "    num_classes = 2\n    shape = (1, 4, 4)\n"
+        "    def load(self, folder):\n        raise OSError(28, 'full', 'x')\n",
+        "data.name=leaving",
+        "before the first round: your code in load (",
+        "could not write x: full",
+        4,
+    ),
+    "a callback that cannot be made": (
+        "import sys\nimport lightning as L\nclass Watch(L.Callback):\n    def __init__(self):\n        sys.exit(0)\n",
+        "callbacks=[failing_plugin.Watch]",
+        "before the first round: your code failed in __init__ (",
+        "SystemExit: 0",
+        1,
+    ),
+    "rules that end the process": (
+        "import sys\nfrom dataclasses import dataclass\nfrom fl_platform import Algorithm\n@dataclass(eq=False)\n"
+        "class Failing(Algorithm, name='failing', label='Failing'):\n    @classmethod\n    def check(cls, config):\n"
+        "        sys.exit(0)\n",
+        "algorithm.name=failing",
+        "before the first round: your code failed in check (",
+        "SystemExit: 0",
+        1,
+    ),
     "a model that writes what its gradient needs": (
         "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n"
         "        super().__init__()\n        self.layer = nn.Linear(64, 10)\n"
@@ -270,7 +304,7 @@ OTHERS = {
 def test_other_code_of_the_users_is_named(case: str, plugin: Path, tmp_path: Path, capsys) -> None:
     source, key, sentence, reason, code = OTHERS[case]
     plugin.write_text(source)
-    assert main(["run", *KEYS[1:], key, f"output.dir={tmp_path}"]) == code
+    assert main(["run", *KEYS, key, f"output.dir={tmp_path}"]) == code
     error = capsys.readouterr().err
     assert sentence in error.splitlines()[-1]
     assert reason in error.splitlines()[-1]

@@ -7,7 +7,7 @@ import pytest
 
 from fl_platform.errors import UserError
 from fl_platform.paper.claims import COHORT_SIZES, WORKER_ROUNDS, fewest_rounds
-from fl_platform.reporting.figures import forgetting_curves
+from fl_platform.reporting.figures import accuracy_curves, forgetting_curves
 from fl_platform.reporting.forgetting import GROUPS, absence_figure, absence_table
 from fl_platform.reporting.measures import per_run
 from fl_platform.reporting.qp_errors import error_table
@@ -15,7 +15,7 @@ from fl_platform.reporting.speed_up import falling_crossing, speed_up_figure, sp
 from fl_platform.reporting.worker_curves import worker_curves
 from fl_platform.runs import archive, metrics
 from fl_platform.runs.frames import Runs, to_frames
-from fl_platform.runs.record import RunRecord
+from fl_platform.runs.record import RunRecord, readable
 from tests.synthetic_logs import make_log
 
 NAN = float("nan")
@@ -109,3 +109,62 @@ def test_errors_of_projections_beside_the_corollary() -> None:
 def test_rounds_of_the_sweep_meet_the_conditions_of_the_corollary() -> None:
     assert all(WORKER_ROUNDS / size >= fewest_rounds(size, 100, 0.1) for size in COHORT_SIZES)
     assert fewest_rounds(100, 100, 0.0) == pytest.approx(320)  # no noise of sampling: (sqrt(1280))^2 / 4
+
+
+@pytest.mark.parametrize("key", ["algorithm.name", "seed"])
+def test_a_speed_up_is_over_positive_numbers(key: str) -> None:
+    runs = to_frames([falling(5, seed, 0.1) for seed in (0, 1)])
+    with pytest.raises(UserError, match=rf"key={key} is (fedavg|0) in some runs; a speed-up is over positive numbers"):
+        speed_up_table(runs, key)
+
+
+def test_a_target_that_no_run_reaches_is_not_drawn() -> None:
+    runs = to_frames([falling(size, 0, 0.1) for size in (5, 10)])
+    with pytest.raises(UserError, match="target=-1: no run reaches it"):
+        speed_up_figure(runs, "cohort_size", target=-1)
+
+
+@pytest.mark.parametrize("smoothness", [0, -1, float("inf"), NAN])
+def test_a_smoothness_is_positive(smoothness: float) -> None:
+    with pytest.raises(UserError, match=rf"smoothness={smoothness:g} is not allowed; it must be a finite number > 0"):
+        error_table(to_frames([make_log("gradma", rounds=3)]), [], smoothness=smoothness)
+
+
+@pytest.mark.parametrize("metric", [metrics.ROUND, metrics.EACH_WORKER, metrics.COHORT])
+def test_a_metric_has_one_number_a_round(metric: str, scored_runs: Runs) -> None:
+    message = f"metric={metric} is not allowed; it must be a metric with one number a round"
+    with pytest.raises(UserError, match=message):
+        speed_up_table(scored_runs, "cohort_size", metric)
+    with pytest.raises(UserError, match=message):
+        accuracy_curves(scored_runs, "all", metric)
+
+
+@pytest.mark.parametrize(
+    ("each", "cohorts", "problem"),
+    [
+        (["a", None, "b", "c"], COHORTS, "workers/each_accuracy is not a list of numbers in every round"),
+        ([0.5, 0.5, 0.5, 0.5], COHORTS, "workers/each_accuracy is not a list of numbers in every round"),
+        ([[0.5], None, [0.5, 0.5], None], COHORTS, "workers/each_accuracy has 1 workers in one round and 2 in another"),
+        ([[], None, [0.5], None], COHORTS, "workers/each_accuracy has 0 workers in one round and 1 in another"),
+        (EACH, ["x", "[1]", "{}", "null"], "cohort/workers is not a list of numbers in every round"),
+        (EACH, [[0.0], None, [0.0], [1.0]], "cohort/workers is missing in a round"),
+        (EACH, [[0.0], [3.0], [0.0], [1.0]], "cohort/workers holds 3; workers are 0..2"),
+        (EACH, [[0.0], [-1.0], [0.0], [1.0]], "cohort/workers holds -1; workers are 0..2"),
+        (EACH, [[0.0], [0.5], [0.0], [1.0]], "cohort/workers holds 0.5; workers are 0..2"),
+        (EACH, [[0.0], [None], [0.0], [1.0]], "cohort/workers holds nan; workers are 0..2"),
+    ],
+)
+def test_lists_of_workers_that_no_run_logs_leave_the_other_runs_as_they_are(each, cohorts, problem) -> None:
+    columns = {metrics.EACH_WORKER: each, metrics.COHORT: cohorts}
+    foreign = readable(make_log("gradma", 0, rounds=4, columns=columns, run_id="foreign"))
+    runs = to_frames([scored(), foreign])
+    [warning] = runs.warnings
+    assert warning.endswith(f": {problem}; the run's lists of workers are left out")
+    assert worker_curves(runs).keys() == {"fedavg0"}
+    assert absence_table(runs).blocks == absence_table(to_frames([scored()])).blocks
+
+
+def test_accuracies_of_workers_without_cohorts_are_left_out() -> None:
+    foreign = readable(make_log("gradma", 0, rounds=4, columns={metrics.EACH_WORKER: EACH}, run_id="foreign"))
+    assert "cohort/workers is missing; the run's lists" in foreign.warnings[0]
+    assert worker_curves(to_frames([scored(), foreign])).keys() == {"fedavg0"}

@@ -10,8 +10,11 @@ import pytest
 
 from fl_platform.cli import main
 from fl_platform.dashboard.sweeps import read_sweep
+from fl_platform.runs.liveness import at_work
 from fl_platform.sweeps.display import Display
+from fl_platform.sweeps.launcher import Launcher
 from fl_platform.sweeps.ledger import Ledger
+from fl_platform.sweeps.pools import ProcessPool
 from fl_platform.sweeps.states import TrialState
 from fl_platform.sweeps.trials import last_line, make_trial, sweep_tag
 from tests.sweeps.small_sweeps import QUICK, launch_here, quick_sweep, write_sweep
@@ -106,3 +109,29 @@ def test_escapes_of_a_trial_do_not_reach_the_terminal(tmp_path: Path, capsys) ->
     assert last_line(log) == "\\x1b]0;title\\x07\\x1b[2Jlast"
     Display().say("failed: \x1b[2J\u202e")
     assert capsys.readouterr().err == "failed: \\x1b[2J\\u202e\n"
+
+
+def test_a_trial_refused_for_a_process_that_ends_at_once_has_not_failed(tmp_path: Path) -> None:
+    """Another process, such as one of a host that was cut off, ends between a trial's refusal and its judgement."""
+    sweep = quick_sweep(tmp_path, {"seed": {"values": [0]}})
+    sweep.write_copy(sweep.directory)
+    trial = make_trial(sweep, sweep.directory, 0, {"seed": 0})
+    attempt = trial.files.start_attempt()
+
+    def hold() -> None:
+        with at_work(attempt):
+            is_held.set()
+            while "is being written by process" not in last_line(trial.log):
+                time.sleep(0.001)
+
+    is_held = threading.Event()
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    is_held.wait()
+    with Ledger(sweep.directory) as ledger:
+        pool = ProcessPool(1, [], ledger.launch([]))
+        status = Launcher(sweep, sweep.directory, ledger, pool, Display(), retries=0, cap=None).run()
+        [entry] = ledger.entries()
+    holder.join()
+    assert status.counts[TrialState.FINISHED] == 1
+    assert (entry.failures, entry.attempt) == (0, 2)

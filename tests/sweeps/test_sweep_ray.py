@@ -32,8 +32,25 @@ def rounds_of(sweep: Sweep) -> dict[int, int]:
     return found
 
 
-def test_losing_nodes_fails_no_trial(tmp_path: Path) -> None:
+GATE = """
+import time
+from pathlib import Path
+
+from lightning.pytorch import Callback
+
+
+class Gate(Callback):
+    def on_train_epoch_start(self, trainer, module):
+        while trainer.current_epoch == 30 and not Path(__file__).with_name("open").exists():
+            time.sleep(0.05)
+"""
+"""A callback whose runs wait before their 31st round until a file lies beside it: none ends before its node is lost."""
+
+
+def test_losing_nodes_fails_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial of a lost node goes on elsewhere; where the launcher's own node is lost, every trial stays open."""
+    monkeypatch.chdir(tmp_path)  # where trials find the callback
+    (tmp_path / "ray_gate.py").write_text(GATE, encoding="utf-8")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         lose_another_node(cluster, tmp_path / "another")
@@ -44,8 +61,8 @@ def test_losing_nodes_fails_no_trial(tmp_path: Path) -> None:
 
 
 def lose_another_node(cluster: Cluster, output: Path) -> None:
-    """Each node has room for one trial. When both trials are under way the second node is killed."""
-    args = ("num_rounds=120", "checkpoint.every=10")
+    """Each node has room for one trial. When both trials are at the gate the second node is killed."""
+    args = ("num_rounds=120", "checkpoint.every=10", "callbacks=[ray_gate.Gate]")
     output.mkdir()
     sweep = quick_sweep(output, {"seed": {"values": [0, 1]}}, *args)
     lost = cluster.add_node(num_cpus=1)
@@ -53,8 +70,9 @@ def lose_another_node(cluster: Cluster, output: Path) -> None:
 
     def lose_a_node() -> None:
         while not over.wait(0.05):
-            if len(rounds := rounds_of(sweep)) == 2 and min(rounds.values()) > 20:
+            if len(rounds := rounds_of(sweep)) == 2 and min(rounds.values()) == 30:
                 cluster.remove_node(lost, allow_graceful=False)
+                Path("open").touch()
                 return
 
     with Ledger(sweep.directory) as ledger:

@@ -1,6 +1,8 @@
 """The contract of a data set: one class that says what its samples are and how they are loaded."""
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
 from typing import get_args
 
@@ -83,9 +85,14 @@ class Dataset:
             values = getattr(cls, field)
             if not isinstance(values, tuple | list):
                 raise UserError(f"{about}: {field}={values} is not a tuple of numbers, such as ({values},)")
-            if len(values) not in (1, cls.shape[0]) or (field == "std" and min(values) <= 0):
+            are_numbers = all(isinstance(value, Real) and math.isfinite(value) for value in values)
+            if len(values) not in (1, cls.shape[0]) or not are_numbers or (field == "std" and min(values) <= 0):
                 expected = "one positive number" if field == "std" else "one number"
                 raise UserError(f"{about}: {field}={values} is not {expected}, or {cls.shape[0]} of them")
+        if not isinstance(cls.targets, tuple | list):
+            raise UserError(f"{about}: targets={cls.targets} is not a tuple of accuracies, such as (0.9,)")
+        if cls.crop_padding != 0 and not _is_count(cls.crop_padding):
+            raise UserError(f"{about}: crop_padding={cls.crop_padding} is not a number of pixels, 0 or more")
 
     def load(self, folder: Path) -> tuple[Samples, Samples]:
         """Return (train, test).
