@@ -68,8 +68,10 @@ def data_bytes(args: list[str]) -> int:
 
 def measured(name: str, rounds: int, data: int) -> tuple[float, str]:
     """An algorithm's peak over what it is allowed, and a line about it."""
+    needs = (need.partition("|")[0] for need in base.get(name).needs if not need.startswith("model."))  # W1's suits all
     with tempfile.TemporaryDirectory(prefix="fl_platform-bench-") as directory:
-        used = peak_of(w1_arguments(f"algorithm.name={name}", f"num_rounds={rounds}", f"output.dir={directory}"))
+        own = [f"algorithm.name={name}", *needs, f"num_rounds={rounds}", f"output.dir={directory}"]
+        used = peak_of(w1_arguments(*own))
         slots, size = state_slots(next(Path(directory).rglob("*.ckpt")))
     allowed = data + (2 + slots) * size * 4 + BASE
     return used / allowed, f"{name:12} {used / 1e6:6.0f} MB of {allowed / 1e6:.0f} MB allowed, {slots} state slots"
