@@ -79,7 +79,7 @@ def run(peer: Peer, python: Path, folder: Path, warm_up: int, rounds: int, cores
                 capture_output=True,
                 text=True,
                 check=False,
-                env=environment(peer),
+                env=environment(peer, cores),
                 cwd=place,
                 timeout=LONGEST,
             )
@@ -99,17 +99,17 @@ def on_cores(count: int) -> list[str]:
     return ["taskset", "--cpu-list", ",".join(map(str, cores))]
 
 
-def environment(peer: Peer) -> dict[str, str]:
-    """One thread for every library, nothing sent anywhere; only this platform's program finds this package."""
+def environment(peer: Peer, cores: int) -> dict[str, str]:
+    """A thread per core for every library, nothing sent anywhere; only this platform's program finds this package."""
     places = [str(PROGRAMS)]
     if peer.environment is None:
         places.append(str(Path(fl_platform.__file__).parents[1]))
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(places),
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+        "OMP_NUM_THREADS": str(cores),
+        "MKL_NUM_THREADS": str(cores),
+        "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(cores > 1).lower()} intra_op_parallelism_threads={cores}",
         "JAX_PLATFORMS": "cpu",
         "FLWR_TELEMETRY_ENABLED": "0",
         "RAY_USAGE_STATS_ENABLED": "0",

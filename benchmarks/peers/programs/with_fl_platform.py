@@ -1,5 +1,6 @@
 """FedAvg with this platform as a user runs it: Trainer, W&B log offline, row file."""
 
+import os
 import tempfile
 
 import fl_platform  # isort: skip - before Lightning: it lets torchvision for CUDA be imported beside torch for the CPU
@@ -46,6 +47,7 @@ def main() -> None:
             local_lr=work.rate,
             seed=work.seed,
             num_rounds=clock.total + 1,  # the last one writes a checkpoint and is not timed
+            threads=int(os.environ["OMP_NUM_THREADS"]),
             device="cpu",
             progress=False,
         )
