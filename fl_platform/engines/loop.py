@@ -83,12 +83,6 @@ class SingleObjective(StackedObjective):
         self._count(slice(num_steps))
         return torch.cat(losses).unsqueeze(1)
 
-    def _compute(
-        self, params: Stack | Vector, buffers: Stack | Vector, keys: Tensor, updates_statistics: bool
-    ) -> tuple[Stack, Tensor]:
-        with onednn.Linear() if self._network.autocast is None else nullcontext():  # as in the perceptron
-            return super()._compute(params, buffers, keys, updates_statistics)
-
     def own(self, params: Stack | Vector) -> Vector:
         return params.view(-1)
 
@@ -104,7 +98,9 @@ class SingleObjective(StackedObjective):
         first: int = 0,
     ) -> Output:
         forward_pass = Pass(train, None, keys[0], updates_statistics)
-        output = self._network.single(weights, buffers.view(-1), x.flatten(0, 1), forward_pass, first)
+        batch, statistics = x.flatten(0, 1), buffers.view(-1)
+        with onednn.Linear() if self._network.autocast is None else nullcontext():  # as in the perceptron
+            output = self._network.single(weights, statistics, batch, forward_pass, first)
         features = None if output.features is None else output.features.unsqueeze(0)
         return Output(output.logits.unsqueeze(0), features, StacksOfOne(output.activations))
 
