@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--only", nargs="+", default=names, metavar="PEER", help=f"of {', '.join(names)}")
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), metavar="NAME", help="w1, w2; else both")
-    parser.add_argument("--cores", type=int, default=1, help="cores, and threads of its libraries, that each program may use (default 1)")
+    parser.add_argument("--cores", type=int, default=1, help="cores and threads of each program (default 1)")
     parser.add_argument("--quick", action="store_true", help="one turn of few rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a record per workload and peer")
     parser.add_argument("--write", action="store_true", help="put the tables into benchmarks/README.md")
