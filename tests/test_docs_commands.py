@@ -47,7 +47,7 @@ FETCHED = re.compile(r"data\.name=(mnist|shakespeare)|scenario=|sweeps/|.*_(mnis
 """What makes a command need data that is not embedded."""
 ELSEWHERE = {
     "sweep check sweeps/*.yaml": "tests/sweeps/test_sweep_yamls.py",
-    "sweep restore reports/mnist/runs.parquet": "tests/sweeps/test_sweep_restore.py",
+    "sweep restore reports/": "tests/sweeps/test_sweep_restore.py",
     "run trainer.strategy=ddp trainer.devices=2 device=cpu cohort_size=50": "tests/distributed/test_ranks.py",
     "report mnist": "tests/reporting/test_mnist_report.py",
     **{f"report {name}": "tests/reporting/test_committed_reports.py" for name in ARCHIVED},

@@ -112,3 +112,11 @@ def test_a_rule_is_a_row_of_every_group_and_unknown_ones_are_refused() -> None:
         choices.rule_table(grid(), "aggregation", ["local_lr"], ["comon"])
     with pytest.raises(UserError, match=r"agregation.*did you mean 'aggregation'"):
         choices.setting_table(grid(), "agregation", ["local_lr"])
+
+
+def test_runs_from_before_an_option_existed_differ_from_later_ones_by_its_value_only() -> None:
+    old, default, other = (make_log("fedavg", seed=seed, **MNIST) for seed in (0, 1, 2))
+    default.config["evaluation"] = {"each_worker": False}
+    assert cells.varying_keys(to_frames([old, default]).runs) == {}
+    other.config["evaluation"] = {"each_worker": True}
+    assert cells.varying_keys(to_frames([old, other]).runs) == {"evaluation.each_worker": ["False", "True"]}
