@@ -24,6 +24,7 @@ PAGES = (
     "docs/**/*.md",
     "docs/**/*.png",
     "docs/**/*.svg",
+    "reports/*.md",
     "reports/*/*.md",
     "reports/*/*.png",
     "benchmarks/README.md",
