@@ -101,5 +101,5 @@ def test_a_data_set_that_fails_outside_a_run_is_named(own_code, capsys):
 def test_an_array_as_a_field_of_a_method_is_refused(own_code, capsys):
     assert main(["config", own_code, "algorithm.name=tabled"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("fl_platform: algorithm.table of tabled is a ndarray; ")
+    assert said.startswith("fl_platform: algorithm.table of algorithm.name=tabled is of type ndarray; ")
     assert said.count("\n") == 1
