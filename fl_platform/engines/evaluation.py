@@ -90,7 +90,7 @@ def evaluate(
         logits = torch.cat(threads.map(forward, torch.split(inputs, batch_of(inputs))))
     is_hit = (logits.argmax(1) == labels).double()
     sums = torch.zeros(1 + 2 * num_classes, dtype=torch.float64, device=logits.device)
-    sums[0] = F.cross_entropy(logits.t().contiguous()[None], labels[None], reduction="sum")  # vectors across samples
+    sums[0] = F.cross_entropy(logits, labels, reduction="sum")
     sums[1 : 1 + num_classes].index_add_(0, labels, is_hit)  # no bincount, whose length the host would wait for
     sums[1 + num_classes :].index_add_(0, labels, torch.ones_like(is_hit))
     ranks.sum(sums)
