@@ -219,6 +219,9 @@ def _ambiguous(algorithm: str, scenario: Scenario, rows: pd.DataFrame) -> UserEr
 
 def varying_keys(rows: pd.DataFrame) -> dict[str, list[str]]:
     """Configuration keys, other than the seed, with more than one value among ``rows``; absent ones are defaults."""
-    rows = with_defaults(rows)
+    return _varying(with_defaults(rows)) if _varying(rows) else {}
+
+
+def _varying(rows: pd.DataFrame) -> dict[str, list[str]]:
     values = {name.removeprefix("config."): sorted(set(map(str, rows[name]))) for name in _identity_columns(rows)}
     return {name: found for name, found in values.items() if len(found) > 1}
