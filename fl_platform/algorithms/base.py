@@ -63,6 +63,11 @@ def state(initial: Callable[[Federation], Any] = lambda _: None) -> Any:
 
     Before the first round it is ``initial(federation)``, for example ``state(zeros)``; ``prepare`` may replace that.
     """
+    if not callable(initial):
+        raise TypeError(
+            f"state({initial!r}): what a state begins with is given as a function of the federation, as state(zeros) "
+            f"or state(lambda federation: {initial!r})"
+        )
     return field(init=False, default=None, repr=False, metadata={"initial": initial})
 
 

@@ -4,12 +4,14 @@ import importlib
 import os
 import sys
 import traceback
+from pathlib import Path
 from types import ModuleType
 
 from fl_platform.errors import UserError
 
 _OF_THE_PLATFORM = ("fl_platform", "lightning", "pytorch_lightning", "torch", "torchvision")
 """Packages whose modules a key may name, as in model.name=torch.nn.Linear, and that are not the user's all the same."""
+_PACKAGE = Path(__file__).parents[1]
 _packages: set[str] = set()
 
 
@@ -45,7 +47,7 @@ def import_module(name: str, source: str) -> ModuleType:
 
 
 def _reason(error: BaseException) -> str:
-    """The exception, and the line of the module that raised it."""
+    """The exception, and the line of the user's module that raised it, or called what did."""
     if isinstance(error, SyntaxError):
         at = f" ({error.filename}, line {error.lineno})" if error.filename else ""
         return f"SyntaxError: {error.msg}{at}"
@@ -57,5 +59,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _is_machinery(file: str) -> bool:
+    if Path(file).is_relative_to(_PACKAGE):
+        return True
     is_wandb = f"{os.sep}site-packages{os.sep}wandb{os.sep}" in file  # it replaces sys.exit in a process that has a run
-    return is_wandb or file in (__file__, importlib.__file__) or file.startswith("<frozen ")
+    return is_wandb or file == importlib.__file__ or file.startswith("<frozen ")

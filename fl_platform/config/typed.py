@@ -28,6 +28,8 @@ def typed(key: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
 def of_type(key: str, value: Any, field: "dataclasses.Field[Any]") -> Any:
     """As ``typed``, without a look at bounds and choices."""
     try:
+        if field.type is bool and str(value).lstrip("-").isdecimal() and str(value) not in ("0", "1"):
+            raise ValueError  # OmegaConf takes any whole number but 0 for true
         found = _converted(field.type, _Plain(repr(value), value))  # type: ignore[arg-type]
     except (OmegaConfBaseException, ValueError, TypeError, OverflowError):
         expected = getattr(field.type, "__name__", field.type)

@@ -1,10 +1,12 @@
 """How training samples are divided among workers: the result, and the contract of the rules that make one."""
 
 import dataclasses
+import zlib
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fl_platform.config.registry import PARTITIONS
@@ -76,6 +78,14 @@ class Partitioner:
         raise NotImplementedError
 
 
+def checksums(rule: Partitioner, train: Samples) -> list[int]:
+    """Checksums of the samples, to be taken before and after a rule of a plugin has seen them; none for our own."""
+    if type(rule).__module__.startswith("fl_platform."):
+        return []
+    tensors = (train.features, train.labels, train.owners)
+    return [zlib.crc32(tensor.contiguous().view(torch.uint8).numpy()) for tensor in tensors if tensor is not None]
+
+
 def make_partition(rule: Partitioner, train: Samples, num_workers: int, rng: np.random.Generator) -> Partition:
     """Divide samples among workers, at least two for each (BatchNorm cannot train on one).
 
@@ -87,7 +97,10 @@ def make_partition(rule: Partitioner, train: Samples, num_workers: int, rng: np.
             f"each worker needs 2, so it must be between 1 and {len(train) // 2}"
         )
     about = f"data.partition={rule.name}"
+    before = checksums(rule, train)
     assigned = rule.assign(train, num_workers, rng)
+    if checksums(rule, train) != before:
+        raise UserError(f"{about}: assign of {type(rule).__qualname__} wrote to the samples; it may only read them")
     if not (isinstance(assigned, tuple | list) and len(assigned) == 2):
         raise UserError(
             f"{about}: assign of {type(rule).__qualname__} must return indices and their workers, "

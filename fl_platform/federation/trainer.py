@@ -20,7 +20,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from fl_platform.algorithms.base import Algorithm
 from fl_platform.config.plugins import import_module
 from fl_platform.config.resolve import RunSpec, all_options
-from fl_platform.config.schema import Config, flatten, to_dict
+from fl_platform.config.schema import Config, flatten, shown, to_dict
 from fl_platform.errors import UserCodeError, UserError, did_you_mean
 from fl_platform.federation.checkpoints import AtomicCheckpointIO
 from fl_platform.federation.progress import RoundProgress
@@ -153,6 +153,8 @@ def check_devices(config: Config) -> None:
 
 def check_accelerator(name: Any) -> None:
     """Refuse GPUs where there are none, and those of Apple, on which float64 sums cannot be taken."""
+    if not isinstance(name, str | None):
+        raise UserError(f"trainer.accelerator={shown(name)} is not allowed; it must be a name, as cpu")
     if name in ("gpu", "cuda") and not torch.cuda.is_available():
         raise UserError(f"trainer.accelerator={name}: this machine has no CUDA device; leave it out, or use device=cpu")
     if name == "mps" or (name == "auto" and torch.backends.mps.is_available()):

@@ -158,6 +158,10 @@ def test_a_model_is_an_nn_module_class_before_it_is_called(path, tmp_path: Path,
         ("class Own(BaseException): pass\nraise Own('mine')\n", "Own: mine"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
         ("import no_such_module_at_all\n", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
+        (
+            "from fl_platform import state\nstate(None)\n",
+            "TypeError: state(None): what a state begins with is given as",
+        ),
     ],
 )
 def test_a_plugin_that_fails_is_one_sentence_with_its_line(text, reason, tmp_path, monkeypatch, capsys) -> None:

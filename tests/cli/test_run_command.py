@@ -156,6 +156,7 @@ BAD = {
         ["trainer.accelerator=tpu"],
         "trainer.accelerator=tpu is refused by Lightning",
     ),
+    "accelerators in a list": (["trainer.accelerator=[cpu]"], "trainer.accelerator=['cpu'] is not allowed; it must be"),
     "processes that are copied": (["trainer.strategy=ddp_spawn"], "trainer.strategy=ddp_spawn copies a process"),
     "a time that is none": (["trainer.max_time=3"], "trainer.max_time=3 is refused by Lightning"),
     "a count that is none": (

@@ -91,6 +91,8 @@ def test_a_group_may_be_given_as_a_mapping():
         ("seed=x", "seed=x has the wrong type; expected int"),
         ("seed=1.5", "seed=1.5 has the wrong type; expected int"),
         ("seed=true", "seed=True has the wrong type; expected int"),
+        ("evaluation.each_worker=7", "evaluation.each_worker=7 has the wrong type; expected bool"),
+        ("evaluation.each_worker='-1'", "evaluation.each_worker=-1 has the wrong type; expected bool"),
         ("seed=-1", "seed=-1 is not allowed; it must be >= 0"),
         (
             "seed=99999999999999999999",

@@ -372,6 +372,20 @@ def test_what_a_rule_of_the_users_returns_is_checked(assigned, message):
         make_partition(Odd(), samples, 2, np.random.default_rng(0))
 
 
+@pytest.mark.parametrize("written", ["features", "labels", "owners"])
+def test_a_rule_of_the_users_that_writes_to_the_samples_is_refused(written):
+    class Writes(Partitioner):
+        name = "writes"
+
+        def assign(self, train, num_workers, rng):
+            getattr(train, written).numpy()[3] = 1
+            return np.arange(10), np.arange(10) % num_workers
+
+    samples = Samples(torch.zeros(10, 1), torch.zeros(10, dtype=torch.int64), torch.zeros(10, dtype=torch.int64))
+    with pytest.raises(UserError, match=r"data.partition=writes: assign of .*Writes wrote to the samples"):
+        make_partition(Writes(), samples, 2, np.random.default_rng(0))
+
+
 @pytest.mark.parametrize(
     ("field", "message"),
     [
