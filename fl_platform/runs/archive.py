@@ -20,7 +20,7 @@ from fl_platform.runs.record import RunRecord, from_values, to_values
 _HEADER = "run"  # JSON of everything but the history
 _COLUMNS = "columns"  # names once more: pages have checksums, the part of a Parquet file that names columns has none
 _FORMAT = "format"  # archives of release 0.1.0 have none
-_FEW_VALUES = {metrics.TEST_ACCURACY, metrics.TOP_ACCURACY}  # multiples of one over the test set, best kept by a dictionary
+_FEW_VALUES = {metrics.TEST_ACCURACY, metrics.TOP_ACCURACY}  # multiples of one over the test set: a dictionary is best
 _LISTS = (metrics.EACH_WORKER, metrics.COHORT)  # what forgetting by worker is made of
 _EXACT = {metrics.TEST_ACCURACY, metrics.FORGETTING, metrics.TOTAL_BYTES, metrics.TOTAL_SECONDS}
 

@@ -1,8 +1,8 @@
 """Versions of what is kept on disk. The last two of each are read; one of a newer version of the platform is refused.
 
-Format 1 of each is that of release 0.1.0, whose files do not name a format. Format 2 adds: to run directories, `run.json`
-and checksums in `result.json`; to checkpoints, files of earlier rows beside them; to ledgers, checksums of rows; to
-archives, the number itself.
+Format 1 of each is that of release 0.1.0, whose files do not name a format. Format 2 adds: to run directories,
+`run.json` and checksums in `result.json`; to checkpoints, files of earlier rows beside them; to ledgers, checksums of
+rows; to archives, the number itself.
 """
 
 from fl_platform.errors import UserError

@@ -20,7 +20,6 @@ from fl_platform.runs.record import RunRecord, concatenate
 from fl_platform.runs.sources import read
 from fl_platform.runs.status import RunStatus
 
-
 Source: TypeAlias = str | os.PathLike[str]
 CASE = "case"
 """Configuration key that a report adds to its runs: which of its cases they are of."""
@@ -95,13 +94,20 @@ def to_frames(records: list[RunRecord]) -> Runs:
         }
         row |= {f"config.{name}": _leaf(value) for name, value in sorted(flatten(record.config))}
         row |= {
-            f"summary.{name}": _leaf(value) for name, value in sorted(flatten(record.summary)) if not name.startswith("_")
+            f"summary.{name}": _leaf(value)
+            for name, value in sorted(flatten(record.summary))
+            if not name.startswith("_")
         }
         rows.append(row)
-    tables = [record.history.add_column(0, "run_id", pa.repeat(_leaf(record.run_id), record.history.num_rows)) for record in records]
+    tables = [
+        record.history.add_column(0, "run_id", pa.repeat(_leaf(record.run_id), record.history.num_rows))
+        for record in records
+    ]
     empty = pd.DataFrame({"run_id": pd.Series(dtype=str), metrics.ROUND: pd.Series(dtype=np.int64)})
     rounds = concatenate(tables).to_pandas() if tables else empty
-    runs = _frame(rows) if rows else pd.DataFrame({name: pd.Series(dtype=str) for name in ("run_id", "status", "ending")})
+    runs = (
+        _frame(rows) if rows else pd.DataFrame({name: pd.Series(dtype=str) for name in ("run_id", "status", "ending")})
+    )
     return Runs(runs, rounds, tuple(text for record in records for text in record.warnings))
 
 

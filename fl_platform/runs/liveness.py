@@ -26,8 +26,8 @@ _PROCESS = re.compile(r":(\d+) \[")  # thread and process of a line: "INFO    Ma
 def at_work(attempt: Path) -> Iterator[None]:
     """Hold an attempt for this process, and note in its `process.json` when it ends by an exception.
 
-    Raises UserError where another process holds it. What the file said before, if anything, is kept when the work itself
-    raises UserError: then the run was refused before it went on.
+    Raises UserError where another process holds it. What the file said before, if anything, is kept when the work
+    itself raises UserError: then the run was refused before it went on.
     """
     handle = os.open(attempt / FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from fl_platform.config.migrate import upgraded
 from fl_platform.config.regular_files import open_regular, read_regular
 from fl_platform.config.schema import flatten
-from fl_platform.config.migrate import upgraded
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError
 from fl_platform.runs import cache, liveness, metrics, wandb_logs

@@ -16,8 +16,8 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from fl_platform.config.regular_files import open_regular
 from fl_platform.config.migrate import upgraded
+from fl_platform.config.regular_files import open_regular
 from fl_platform.errors import UserError
 from fl_platform.runs import cache, liveness, metrics
 from fl_platform.runs.record import RunRecord, to_column
@@ -124,7 +124,7 @@ def ended_status(exit_code: int, summary: dict[str, Any]) -> RunStatus:
 
 
 def exit_code(path: Path) -> int | None:
-    """The exit code at the end of a log, None where it has no end yet; without looking at rounds. UserError as ``read``."""
+    """The exit code at the end of a log, None where it has no end yet; rounds are not read. UserError as ``read``."""
     codes = [record.exit.exit_code for record in _records(path, []) if record.HasField("exit")]
     return codes[-1] if codes else None
 

@@ -1,4 +1,4 @@
-"""Import of runs from a W&B server: full history, never the sampled one; several at a time, and kept on this machine."""
+"""Import of runs from a W&B server: full history, never the sampled one; several at a time, kept on this machine."""
 
 import calendar
 import json

@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from fl_platform.runs.liveness import is_log_written
-from fl_platform.runs.record import RunRecord, merge
 from fl_platform.errors import UserError
 from fl_platform.runs import archive, metrics, wandb_logs
 from fl_platform.runs import frames as runs
+from fl_platform.runs.liveness import is_log_written
+from fl_platform.runs.record import RunRecord, merge
 from fl_platform.runs.sources import discover
 from tests.synthetic_logs import make_log, write_wandb_file
 

@@ -14,8 +14,8 @@ import yaml
 
 from fl_platform.cli import main
 from fl_platform.config.compose import compose
-from fl_platform.dashboard.store import Store
 from fl_platform.config.resolve import resolve
+from fl_platform.dashboard.store import Store
 from fl_platform.federation.launch import launch
 from fl_platform.reporting import pivot, render
 from fl_platform.reporting.measures import per_run

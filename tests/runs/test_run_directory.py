@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_platform.runs.reader import read_directory
-from fl_platform.runs.record import RunRecord
-from fl_platform.runs.status import RunStatus
-from fl_platform.runs.liveness import at_work, recorded_end
 from fl_platform.errors import UserError
 from fl_platform.federation.checkpoints import AtomicCheckpointIO
 from fl_platform.runs.directory import RunDirectory, check_writable, json_text
+from fl_platform.runs.liveness import at_work, recorded_end
+from fl_platform.runs.reader import read_directory
+from fl_platform.runs.record import RunRecord
+from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import write_atomically
 
 DONE = {"status": "finished", "test/top_accuracy": 0.5}
@@ -97,9 +97,14 @@ def test_an_attempt_ends_with_a_result_or_a_note(files):
     with at_work(attempt):
         files.end_attempt(attempt, {"status": "interrupted"})
     assert (files.result(), recorded_end(attempt)) == (None, RunStatus.INTERRUPTED)
-    with pytest.raises(ZeroDivisionError), at_work(attempt):
-        assert recorded_end(attempt) is None
-        raise ZeroDivisionError
+
+    def fail_at_work() -> None:
+        with at_work(attempt):
+            assert recorded_end(attempt) is None
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_work()
     assert recorded_end(attempt) is RunStatus.CRASHED
     with at_work(attempt):
         files.end_attempt(attempt, {"status": "interrupted"})

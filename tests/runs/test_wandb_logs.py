@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_platform.errors import UserError
-from fl_platform.runs import frames as runs
 from fl_platform.runs import wandb_logs
 from fl_platform.runs.record import RunRecord
 from tests.synthetic_logs import log_bytes, make_log, write_wandb_file

@@ -110,7 +110,8 @@ import json, sys
 from pathlib import Path
 from fl_platform.runs.wandb_server import read_project
 records = read_project("tester/many", Path(sys.argv[1]))
-print(json.dumps({record.run_id: [record.status, record.history["test/accuracy"].to_pylist()[-1]] for record in records}))
+accuracies = ((record, record.history["test/accuracy"].to_pylist()) for record in records)
+print(json.dumps({record.run_id: [record.status, found[-1]] for record, found in accuracies}))
 """
 
 
@@ -130,7 +131,8 @@ def test_rounds_of_ended_runs_are_asked_for_once(tmp_path: Path) -> None:
 
         first, asked = read()
         assert list(first) == [f"run{number:02d}" for number in range(12)]  # in the server's order
-        assert first["run00"] == ["running", 0.002] and first["run11"] == ["finished", 0.013]
+        assert first["run00"] == ["running", 0.002]
+        assert first["run11"] == ["finished", 0.013]
         assert asked == 12
         changed = server.runs["run05"]
         changed.history.append({"_step": 8, "round": 9, "test/accuracy": 0.5})
