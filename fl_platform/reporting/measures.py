@@ -53,8 +53,10 @@ def is_share(metric: str) -> bool:
 
 def per_run(runs: Runs) -> pd.DataFrame:
     """Every measure of every run, recomputed from its rounds; index run_id, NaN where nothing was logged."""
-    rounds = runs.rounds
-    values = pd.DataFrame(index=pd.Index(runs.runs["run_id"], name="run_id"), columns=list(MEASURES), dtype=float)
+    names = pd.Index(runs.runs["run_id"], name="run_id")
+    codes, present = pd.factorize(runs.rounds["run_id"])
+    rounds = runs.rounds.assign(run_id=names.get_indexer(present)[codes])  # grouped by number, not by text every time
+    values = pd.DataFrame(index=range(len(names)), columns=list(MEASURES), dtype=float)
     values["rounds"] = rounds.groupby("run_id")[metrics.ROUND].max()
     for measure, key in (
         ("total_bytes", metrics.TOTAL_BYTES),
@@ -74,6 +76,7 @@ def per_run(runs: Runs) -> pd.DataFrame:
         values["area"] = _areas(evaluated)
     if metrics.FORGETTING in rounds:
         values["late_forgetting"] = _late(rounds[rounds[metrics.FORGETTING].notna()], metrics.FORGETTING)
+    values.index = names
     values["worker_forgetting"] = late_forgetting(runs)
     return values
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+import scipy  # which imports scipy.stats, half a second, when something of it is used
 
 Numbers = NDArray[np.float64]
 _RESAMPLES = 10_000
@@ -41,10 +41,10 @@ def t_interval(differences: Numbers, level: float = 0.95) -> tuple[float, float]
     """Student's interval of a mean of at least two values; (nan, nan) of fewer, a point where they do not vary."""
     if len(differences) < 2:
         return float("nan"), float("nan")
-    mean, error = float(differences.mean()), float(stats.sem(differences))
+    mean, error = float(differences.mean()), float(scipy.stats.sem(differences))
     if error == 0:
         return mean, mean
-    low, high = stats.t.interval(level, len(differences) - 1, loc=mean, scale=error)
+    low, high = scipy.stats.t.interval(level, len(differences) - 1, loc=mean, scale=error)
     return float(low), float(high)
 
 
@@ -52,13 +52,13 @@ def t_p_value(differences: Numbers) -> float:
     """The two-sided p value of a paired t test; nan for fewer than two differences, or where they do not vary."""
     if len(differences) < 2 or np.ptp(differences) == 0:
         return float("nan")
-    return float(stats.ttest_1samp(differences, 0.0).pvalue)
+    return float(scipy.stats.ttest_1samp(differences, 0.0).pvalue)
 
 
 def probability_of_improvement(first: Sequence[Numbers], second: Sequence[Numbers]) -> float:
     """The mean over scenarios of the chance that a run of ``first`` beats one of ``second``; a tie counts half."""
     shares = [
-        stats.mannwhitneyu(one, other, method="asymptotic").statistic / (len(one) * len(other))
+        scipy.stats.mannwhitneyu(one, other, method="asymptotic").statistic / (len(one) * len(other))
         for one, other in zip(first, second, strict=True)
         if len(one) and len(other)
     ]
@@ -68,7 +68,7 @@ def probability_of_improvement(first: Sequence[Numbers], second: Sequence[Number
 def interquartile_mean(values: Sequence[Numbers]) -> float:
     """The mean of the middle half of all runs of all scenarios."""
     every = np.concatenate(list(values)) if values else np.empty(0)
-    return float(stats.trim_mean(every, 0.25)) if len(every) else float("nan")
+    return float(scipy.stats.trim_mean(every, 0.25)) if len(every) else float("nan")
 
 
 def stratified_interval(
@@ -79,25 +79,25 @@ def stratified_interval(
         return float("nan"), float("nan")
     generator = np.random.default_rng(seed)
     drawn = np.concatenate([one[generator.integers(len(one), size=(resamples, len(one)))] for one in values], axis=1)
-    low, high = np.quantile(stats.trim_mean(drawn, 0.25, axis=1), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(scipy.stats.trim_mean(drawn, 0.25, axis=1), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
 def average_ranks(scores: Numbers) -> Numbers:
     """The mean rank of each column of ``scores`` (scenarios x methods); 1 is the largest score, ties share ranks."""
-    return np.asarray(stats.rankdata(-scores, axis=1).mean(axis=0), dtype=np.float64)
+    return np.asarray(scipy.stats.rankdata(-scores, axis=1).mean(axis=0), dtype=np.float64)
 
 
 def friedman_p_value(scores: Numbers) -> float:
     """The p value of Friedman's test that the methods (columns) are alike; nan for fewer than 3 methods or 2 rows."""
     if scores.shape[0] < 2 or scores.shape[1] < 3 or (np.ptp(scores, axis=1) == 0).all():
         return float("nan")
-    return float(stats.friedmanchisquare(*scores.T).pvalue)
+    return float(scipy.stats.friedmanchisquare(*scores.T).pvalue)
 
 
 def critical_difference(num_methods: int, num_scenarios: int, level: float = 0.95) -> float:
     """Nemenyi's: average ranks that differ by more are told apart at this level."""
-    quantile = stats.studentized_range.ppf(level, num_methods, math.inf) / math.sqrt(2)
+    quantile = scipy.stats.studentized_range.ppf(level, num_methods, math.inf) / math.sqrt(2)
     return float(quantile * math.sqrt(num_methods * (num_methods + 1) / (6 * num_scenarios)))
 
 
@@ -124,9 +124,9 @@ def seeds_needed(difference: float, spread: float, power: float = 0.8, level: fl
 
 
 def _power(count: int, effect: float, level: float) -> float:
-    limit = stats.t.ppf((1 + level) / 2, count - 1)
+    limit = scipy.stats.t.ppf((1 + level) / 2, count - 1)
     shift = effect * math.sqrt(count)
-    found = stats.nct.sf(limit, count - 1, shift) + stats.nct.cdf(-limit, count - 1, shift)
+    found = scipy.stats.nct.sf(limit, count - 1, shift) + scipy.stats.nct.cdf(-limit, count - 1, shift)
     return float(found) if math.isfinite(found) else 1.0
 
 
@@ -135,7 +135,7 @@ def spearman(first: Numbers, second: Numbers) -> float:
     known = ~(np.isnan(first) | np.isnan(second))
     if known.sum() < 2:
         return float("nan")
-    ranks = stats.rankdata(np.stack([first[known], second[known]]), axis=1)
+    ranks = scipy.stats.rankdata(np.stack([first[known], second[known]]), axis=1)
     if (np.ptp(ranks, axis=1) == 0).any():
         return float("nan")
     first, second = ranks - ranks.mean(axis=1, keepdims=True)
