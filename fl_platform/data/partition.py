@@ -83,7 +83,7 @@ def checksums(rule: Partitioner, train: Samples) -> list[int]:
     if type(rule).__module__.startswith("fl_platform."):
         return []
     tensors = (train.features, train.labels, train.owners)
-    return [zlib.crc32(tensor.contiguous().view(torch.uint8).numpy()) for tensor in tensors if tensor is not None]
+    return [zlib.crc32(tensor.contiguous().view(torch.uint8).numpy().data) for tensor in tensors if tensor is not None]
 
 
 def make_partition(rule: Partitioner, train: Samples, num_workers: int, rng: np.random.Generator) -> Partition:

@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 import scipy  # which imports scipy.stats, half a second, when something of it is used
+from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 _RESAMPLES = 10_000
