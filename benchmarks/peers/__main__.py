@@ -74,7 +74,9 @@ def compare(only: list[str], workloads: list[str], cores: int, quick: bool, plac
             raise cannot_write(f"--json {place}", error) from None
     if write:
         how = ", ".join(
-            f"{name.upper()} {plans[name][0]} turns of {plans[name][2]} rounds after {plans[name][1]}" for name in found
+            f"{name.upper()} {rounds} rounds after {warm_up}" + (f", {repeats} turns" if repeats > 1 else "")
+            for name, (repeats, warm_up, rounds) in plans.items()
+            if name in found
         )
         about = {key: description[key] for key in ("processor", "system", "load before")}
         results.refresh(README, results.as_markdown(found, about, f"{how}, {cores} core for each program"))
