@@ -122,7 +122,10 @@ def _of_summary(entry: Entry, by: str) -> float:
 
 
 def _of_last_rounds(directory: Path, by: str, last: int) -> float:
-    """The mean of what a run logged in its last rounds; UserError where it did not log ``by`` in any of them."""
+    """The mean of what a run logged in its last rounds; UserError where it did not log ``by`` in any of them.
+
+    Rounds between two evaluations have no number, or NaN where another round has one.
+    """
     history = read_directory(directory).history
     rounds = history[metrics.ROUND].to_pylist() if metrics.ROUND in history.column_names else []
     logged = history[by].to_pylist() if by in history.column_names else [None] * len(rounds)
@@ -130,7 +133,7 @@ def _of_last_rounds(directory: Path, by: str, last: int) -> float:
     found = [
         float(value)
         for round, value in zip(rounds, logged, strict=True)
-        if round > first and isinstance(value, int | float)
+        if round > first and isinstance(value, int | float) and not math.isnan(value)
     ]
     if not found:
         raise UserError(

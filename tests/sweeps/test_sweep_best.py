@@ -93,6 +93,17 @@ def test_the_best_mean_over_seeds_is_chosen_and_read_back(tmp_path: Path) -> Non
     assert compose([*QUICK, *args, "local_lr=0.3"]).local_lr == 0.3
 
 
+def test_rounds_between_evaluations_do_not_count_among_the_last(tmp_path: Path) -> None:
+    sweep = quick_sweep(tmp_path, {"seed": {"value": 0}}, "num_rounds=8", "evaluation.every=3")
+    launch_here(sweep)
+    entry = chosen_of(sweep, metrics.TEST_ACCURACY, last=4)["chosen"]["none"]["fedavg"]
+    history = read_directory(sweep.output / entry["run"]).history
+    rows = dict(zip(history[metrics.ROUND].to_pylist(), history[metrics.TEST_ACCURACY].to_pylist(), strict=True))
+    evaluated = [value for round, value in rows.items() if round > 4 and value == value]
+    assert 1 <= len(evaluated) < 4
+    assert entry["value"] == pytest.approx(sum(evaluated) / len(evaluated))
+
+
 def test_a_figure_where_less_is_better_is_minimised(tmp_path: Path) -> None:
     sweep = quick_sweep(tmp_path, {"seed": {"value": 0}, "local_lr": {"values": [0.1, 0.001]}}, "num_rounds=3")
     launch_here(sweep)
