@@ -14,6 +14,7 @@ _RISE = 0.1  # the part of a curve that may leave the axis at its lower end: the
 _END = 0.2  # the part of the x axis that an inset shows
 _CLOSE = 0.2  # curves lie on each other where their ends take up less than this part of the axis
 _MANY = 5
+_NEAR_THE_END = 0.05  # part of a panel's width
 _ENLARGED = 1.5  # an inset shows its curves at least so much larger
 _LOWEST_INSET = 0.24  # part of a panel's height
 
@@ -111,15 +112,19 @@ def _room(axis: Axes, drawn: Sequence[Drawn]) -> tuple[float, float, float, floa
 
 
 def label_ends(axes: Sequence[Axes], drawn: Sequence[Sequence[Drawn]], height: float) -> bool:
-    """Write each line's label at its right end, if in every panel the ends lie far enough apart; says whether it did.
+    """Write each line's label at its right end; says whether it did.
 
-    ``height`` is the height of a panel in inches.
+    It does if in every panel all lines end at the right and their ends lie far enough apart. ``height`` is the height
+    of a panel in inches.
     """
     look = canvas.look()
     for axis, lines in zip(axes, drawn, strict=True):
         low, high = axis.get_ylim()
         if len(lines) > _MANY or any(not len(one.curve.x) for one in lines):
             return False
+        left, right = axis.get_xlim()
+        if min(float(one.curve.x[-1]) for one in lines) < right - _NEAR_THE_END * (right - left):
+            return False  # another line would run through the label
         ends = sorted(float(one.curve.mean[-1]) for one in lines)
         needed = 1.1 * look.small / 72 / (0.75 * height) * (high - low)
         if not all(low <= end <= high for end in ends) or (np.diff(ends) < needed).any():

@@ -117,9 +117,10 @@ def test_an_inset_shows_curves_that_end_close_together():
 
 
 def test_lines_are_labelled_at_their_ends_where_the_labels_fit():
-    for lines, is_labelled in ((([1, 2], [1, 8]), True), (([1, 2], [1, 2.1], [1, 9]), False)):
+    ended_early = ([1, 2, 3, 4], [1, 8])
+    for lines, is_labelled in ((([1, 2], [1, 8]), True), (([1, 2], [1, 2.1], [1, 9]), False), (ended_early, False)):
         with canvas.drawing():
             _, (axis,) = canvas.panels(1)
-            axis.set_ylim(0, 10)
+            axis.set(xlim=(1, max(map(len, lines))), ylim=(0, 10))
             assert ranges.label_ends([axis], [drawn(*map(list, lines))], 2.0) == is_labelled
             assert len(axis.texts) == (len(lines) if is_labelled else 0)
