@@ -78,7 +78,7 @@ def run_options(parser: argparse.ArgumentParser) -> None:
         help="trials at the same time, on each GPU where there are any; default: one per GPU, else one per core",
     )
     parser.add_argument("--workers", dest="jobs", action=FormerName, type=positive, help=argparse.SUPPRESS)
-    parser.add_argument("--cap", type=positive, metavar="N", help="at most so many trials")
+    parser.add_argument("--cap", "--count", type=positive, metavar="N", help="at most so many trials")
     parser.add_argument(
         "--retries", type=count, default=1, metavar="R", help="how often a failed trial is tried again (default 1)"
     )

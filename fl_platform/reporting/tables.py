@@ -130,6 +130,7 @@ def target_table(
     notes = [f"{NOT_REACHED}: not reached. Read off {reading}."]
     if complete or any(cell.method.load > 1 for cell in cells):
         notes[0] += f" 2{TIMES}: twice the communication per round."
+    notes += evaluation_notes(runs, cells)
     if unit == "seconds":
         notes.append("Seconds compare algorithms only when their runs had the same machine to themselves.")
     if complete:
@@ -202,6 +203,19 @@ _RULES: dict[Selection, str] = {
     "common": "for all methods together by mean top test accuracy",
     "common_late": "for all methods together by mean test accuracy of the last tenth of the rounds",
 }
+
+
+def evaluation_notes(runs: Runs, cells: list[CellRuns]) -> list[str]:
+    """What a reader of crossings must know where the runs of the cells were not evaluated in every round."""
+    if "config.evaluation.every" not in runs.runs:
+        return []
+    ids = [run_id for cell in cells for run_id in cell.run_ids]
+    found = runs.runs.loc[runs.runs["run_id"].isin(ids), "config.evaluation.every"].dropna()
+    every = sorted({int(value) for value in found})
+    if not every or every[-1] == 1:
+        return []
+    period = " to ".join(str(value) for value in dict.fromkeys((every[0], every[-1])))
+    return [f"Evaluated every {period} rounds: the first evaluation that reaches the target counts."]
 
 
 def run_notes(runs: Runs, cells: list[CellRuns]) -> "list[str | Note]":

@@ -146,8 +146,12 @@ def test_mean_of_maxima_may_reach_what_the_mean_curve_does_not() -> None:
 
 def test_evaluations_every_few_rounds() -> None:
     accuracy = [0.1, np.nan, np.nan, 0.95, np.nan]
-    loaded = frames(make_log(seed=0, accuracy=accuracy), make_log(seed=1, accuracy=accuracy))
-    assert texts(tables.target_table(loaded, seeds=2)) == {"FedAvg": ["4"]}
+    loaded = frames(*(make_log(seed=seed, accuracy=accuracy, evaluation__every=3) for seed in (0, 1)))
+    table = tables.target_table(loaded, seeds=2)
+    assert texts(table) == {"FedAvg": ["4"]}
+    assert "Evaluated every 3 rounds: the first evaluation that reaches the target counts." in table.notes
+    every_round = tables.target_table(frames(make_log(accuracy=[0.1, 0.95], evaluation__every=1)))
+    assert not any("Evaluated every" in str(note) for note in every_round.notes)
     values = measures.per_run(loaded).iloc[0]
     assert (values["top_accuracy"], values["final_accuracy"], values["rounds"]) == (0.95, 0.95, 5)
     assert values["area"] == pytest.approx((0.1 + 0.95) / 2)
