@@ -114,9 +114,7 @@ def _figure(
     """The figure, and whether lines of its last panel end too close together to be told apart."""
     with canvas.drawing() as look:
         charts, is_crowded = {place.chart for place in places}, False
-        columns = len(charts) if len(charts) > 1 else None
-        if columns and look.most_columns < columns:
-            columns = look.most_columns
+        columns = columns_for(len(charts), look.most_columns) if len(charts) > 1 else None
         figure, axes = canvas.panels(len(places), columns)
         drawn = []
         for axis, place in zip(axes, places, strict=True):
@@ -136,6 +134,12 @@ def _figure(
         else:
             canvas.legend(figure, axes, note)
     return figure, is_crowded
+
+
+def columns_for(count: int, most: int) -> int:
+    """The most columns in which so many panels, again and again, lie below each other; ``most`` where none do."""
+    fitting = [columns for columns in range(2, most + 1) if count % columns == 0]
+    return max(fitting, default=min(count, most))
 
 
 def seeds_note(curves: Sequence[Curve], *, each_seed: bool = False) -> str:

@@ -45,8 +45,9 @@ def share_labels(figure: ShownFigure, axes: list[Axes], *, has_equal_rows: bool 
             axis.set_ylabel("")
             if has_equal_rows and _ticks(axes[place - 1]) == _ticks(axis):
                 axis.tick_params(axis="y", labelleft=False)
-        if place + columns < len(axes) and axes[place + columns].get_xlabel() == axis.get_xlabel():
-            axis.set_xlabel("")
+    for above, below in zip(axes, axes[columns:], strict=False):  # from the top: those below still have theirs
+        if above.get_xlabel() == below.get_xlabel():
+            above.set_xlabel("")
 
 
 def _ticks(axis: Axes) -> list[str]:

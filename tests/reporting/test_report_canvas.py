@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from fl_platform.config.registry import ALGORITHMS
 from fl_platform.config.schema import known_keys
 from fl_platform.errors import UserError
-from fl_platform.reporting import canvas, ranges
+from fl_platform.reporting import canvas, curve_panels, panel_text, ranges
 from fl_platform.reporting.curves import Curve
 from fl_platform.reporting.symbols import NAMES, QUANTITIES, SYMBOLS
 
@@ -124,3 +124,20 @@ def test_lines_are_labelled_at_their_ends_where_the_labels_fit():
             axis.set(xlim=(1, max(map(len, lines))), ylim=(0, 10))
             assert ranges.label_ends([axis], [drawn(*map(list, lines))], 2.0) == is_labelled
             assert len(axis.texts) == (len(lines) if is_labelled else 0)
+
+
+def test_axes_are_named_at_the_left_of_rows_and_at_the_bottom_of_columns():
+    with canvas.drawing():
+        figure, axes = canvas.panels(11, 3)  # four rows
+        for axis in axes:
+            axis.set(xlabel="Round", ylabel="Accuracy")
+        panel_text.share_labels(figure, axes)
+        assert [place for place, axis in enumerate(axes) if axis.get_xlabel()] == [8, 9, 10]
+        assert [place for place, axis in enumerate(axes) if axis.get_ylabel()] == [0, 3, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "columns"), [(2, 3, 2), (3, 3, 3), (4, 3, 2), (6, 4, 3), (5, 3, 3), (4, 1, 1)]
+)
+def test_panels_of_a_scenario_fill_whole_rows(count, most, columns):
+    assert curve_panels.columns_for(count, most) == columns
