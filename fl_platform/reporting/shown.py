@@ -136,10 +136,11 @@ def is_setting(key: str) -> bool:
 
 
 def differing(runs: Iterable[ShownRun]) -> list[str]:
-    """Configuration keys that differ among the runs, sorted, without what follows from other keys (``run.id``).
+    """Configuration keys that differ among the runs, without what follows from other keys (``run.id``).
 
-    A key that only some runs have differs too. The options of an algorithm (``algorithm.*``) are compared among
-    the runs of that algorithm: that FedProx has a mu and FedAvg has none is said by their names.
+    They are sorted, those of ``evaluation`` last: where there is little room, what was trained is told first. A key
+    that only some runs have differs too. The options of an algorithm (``algorithm.*``) are compared among the runs of
+    that algorithm: that FedProx has a mu and FedAvg has none is said by their names.
     """
     references: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     found: set[str] = set()
@@ -158,7 +159,7 @@ def differing(runs: Iterable[ShownRun]) -> list[str]:
     ]
     for other in shared[1:]:
         found |= _unequal(shared[0], other)
-    return sorted(found - _SAID_ELSEWHERE)
+    return sorted(found - _SAID_ELSEWHERE, key=lambda key: (key.startswith("evaluation."), key))
 
 
 def differing_among(runs: Sequence[ShownRun], keys: Iterable[str]) -> list[str]:

@@ -112,6 +112,11 @@ def test_a_swept_key_differs_though_one_of_its_values_is_the_default() -> None:
     assert differing(made[:1]) == []
 
 
+def test_what_was_trained_is_told_before_how_it_was_evaluated() -> None:
+    made = runs(make_log(local_lr=0.1, evaluation__every=3), make_log(local_lr=0.2, evaluation__every=4))
+    assert differing_settings(made) == ["local_lr", "evaluation.every"]
+
+
 def test_where_a_run_was_carried_out_is_no_setting() -> None:
     made = runs(make_log(output__dir="a", device="cpu"), make_log(output__dir="b", device="cuda"))
     assert differing(made) == ["device", "output.dir"]
