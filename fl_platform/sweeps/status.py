@@ -80,8 +80,11 @@ def is_number(value: Any) -> bool:
 
 
 def estimate(entries: list[Entry], left: int, running: int) -> float | None:
-    """Seconds until the end, if the rest takes as long as what was done and as many run at the same time."""
-    spent = [entry.seconds for entry in entries if entry.state.is_done and entry.seconds]
+    """Seconds until the end, if the rest takes as long as what was done and as many run at the same time.
+
+    A trial that went on with a run, or took a finished one as it was, counts with the time of the whole run.
+    """
+    spent = [max(entry.seconds, _training_seconds(entry)) for entry in entries if entry.state.is_done and entry.seconds]
     if not spent:
         return None
     mean = sum(spent) / len(spent)
@@ -91,6 +94,11 @@ def estimate(entries: list[Entry], left: int, running: int) -> float | None:
         if entry.state is TrialState.STARTED and entry.began
     )
     return float(max(0.0, (left + running) * mean - under_way) / max(1, running))
+
+
+def _training_seconds(entry: Entry) -> float:
+    value = entry.summary.get(metrics.TOTAL_SECONDS, 0.0)
+    return float(value) if is_number(value) else 0.0
 
 
 def duration(seconds: float) -> str:
