@@ -25,7 +25,7 @@ def main(args: list[str]) -> int:
         default="last",
         help="the model of the last round, or the one with the best accuracy, which checkpoint.keep_best=true keeps",
     )
-    parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="where to write it")
+    parser.add_argument("--to", "--out", type=Path, required=True, metavar="FILE", help="where to write it")
     parser.add_argument(
         "--format",
         choices=FORMATS,

@@ -93,7 +93,7 @@ def refused(capsys, *args):
 
 
 def test_what_cannot_be_exported_is_one_sentence(result, tmp_path, capsys):
-    assert "is not the directory of a run" in refused(capsys, "0123456789ab", "--to", str(tmp_path / "model.pt"))
+    assert "is not the directory of a run" in refused(capsys, "0123456789ab", "--out", str(tmp_path / "model.pt"))
     assert "is a directory; give a file" in refused(capsys, str(result.directory), "--to", str(tmp_path))
     assert "cannot be written" in refused(capsys, str(result.directory), "--to", "/dev/null/model.pt")
     assert not list(tmp_path.iterdir())
