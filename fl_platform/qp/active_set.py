@@ -13,6 +13,8 @@ from torch import Tensor
 VIOLATED = 1e-13
 """A slack below minus this asks for the anchor; smaller ones are round-off of cosines."""
 BLOCK_STEPS = 30
+NOISE = 100.0
+"""How many times the error bound of a pivot it must exceed."""
 
 
 def active_set(gram: Tensor, linear: Tensor, resolution: float) -> Tensor:
@@ -42,7 +44,7 @@ def _block_steps(gram: Tensor, linear: Tensor, resolution: float) -> tuple[Tenso
 
 def _best_within(gram: Tensor, linear: Tensor, candidates: Tensor, resolution: float) -> tuple[Tensor, Tensor]:
     """A support among the candidates with positive multipliers: solve, discard what is not positive, repeat."""
-    candidates = candidates[_independent(_block(gram, candidates), resolution * len(candidates))]
+    candidates = candidates[_independent(_block(gram, candidates), NOISE * resolution * len(candidates))]
     while True:
         values = _solve(gram, candidates, -linear[candidates])
         positive = values > 0
@@ -107,13 +109,15 @@ def _admit(
         response = _solve(gram, support, cross)
         pivot = float(gram[entering, entering] - cross @ response)
         spread = 1.0 + float(response.abs().sum())
-        is_dependent = pivot <= resolution * spread
-        if is_dependent and violation <= math.sqrt(resolution * spread):
+        noise = NOISE * resolution * spread  # what the error of the Gram entries can make of a pivot
+        is_dependent = pivot <= noise
+        if is_dependent and violation <= math.sqrt(noise):
             return None
         full = math.inf if is_dependent else violation / pivot
         partial, leaving = math.inf, -1
         if len(support):
-            ratios = torch.where(response > 0, multipliers[support] / response, math.inf)
+            least = noise if is_dependent else 0.0  # a response of round-off would ask for a step without end
+            ratios = torch.where(response > least, multipliers[support] / response, math.inf)
             leaving = int(ratios.argmin())
             partial = float(ratios[leaving])
         step = min(full, partial)

@@ -82,10 +82,13 @@ def _solve_all(dual: Dual, resolution: Tensor, solver: str, on_failure: str) -> 
 
 
 def _excess(dual: Dual, found: Tensor, resolution: Tensor, solver: str) -> Tensor:
-    """(...), residual over tolerance; nearly opposite anchors have long multipliers, and those cost digits."""
+    """(...), residual over tolerance; nearly opposite anchors have long multipliers, and those cost digits.
+
+    It is NaN, which no tolerance admits, for multipliers whose sum no number holds.
+    """
     length = found.abs().sum(-1).clamp_min(1)
     excess: Tensor = dual.residual(found) / (resolution.sqrt().mul(3).clamp_min(TOLERANCE[solver]) * length.sqrt())
-    return excess
+    return torch.where(torch.isfinite(length), excess, torch.nan)
 
 
 def _second_try(dual: Dual, found: Tensor, failed: Tensor, resolution: Tensor) -> Tensor:

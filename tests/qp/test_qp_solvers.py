@@ -109,3 +109,36 @@ def test_a_missing_package_is_named():
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert "pip install cvxpylayers" in run.stdout
     assert "algorithm.qp.solver=exact" in run.stdout
+
+
+def make_round_off(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Anchors as a memory holds them for a tensor whose updates are round-off: sparse, many parallel to within 1e-7."""
+    rng = np.random.default_rng(seed)
+    anchors = rng.integers(-1, 2, (100, 40)) * (rng.random((100, 40)) < 0.06)
+    anchors = anchors + 1e-7 * rng.standard_normal((100, 40)) * (rng.random((100, 1)) < 0.5)
+    vector = rng.integers(-2, 3, 40) + 1e-7 * rng.standard_normal(40)
+    return torch.tensor(vector), torch.tensor(anchors.astype(np.float32).astype(np.float64))
+
+
+def test_anchors_that_are_parallel_to_round_off_have_multipliers_of_ordinary_length():
+    """They ended healthy runs as diverged: steps along responses of round-off had no end."""
+    for seed in range(60):
+        vector, anchors = make_round_off(seed)
+        anchors = torch.nn.functional.normalize(anchors[anchors.norm(dim=1) > 0])
+        gram, linear = anchors @ anchors.T, anchors @ vector / vector.norm()
+        found = active_set(gram.fill_diagonal_(1.0), linear, 1e-15)
+        slack = linear + gram @ found
+        length = max(1.0, float(found.sum()))
+        assert length < 1e6, seed
+        assert float(torch.minimum(found, slack).abs().max()) <= 10 * TOLERANCE["exact"] * length**0.5, seed
+
+
+def test_multipliers_that_no_number_can_add_up_are_solved_again(monkeypatch):
+    vector, anchors = make_problem("opposite", 6, 8, 3)
+    expected = project(vector, anchors)
+    cancelling = torch.tensor([1.7e308, 0, 0, 0, 0, 1.7e308], dtype=torch.float64)
+    method = sys.modules["fl_platform.qp.solve"]
+    monkeypatch.setattr(method, "active_set", lambda gram, linear, resolution: cancelling)
+    found = project(vector, anchors)
+    torch.testing.assert_close(found.vectors, expected.vectors, rtol=0, atol=1e-6)
+    assert found.fallbacks == 0
