@@ -33,7 +33,7 @@ BENCHMARKS = (
     Benchmark("projection", projection.against_cvxpylayers, ("exact_worker_qp_against_cvxpylayers",)),
     Benchmark("server", server.step, ("server_step_at_m_100_d_178710",)),
     Benchmark("rounds", rounds.omega, ("w1_at_omega_0_01",)),
-    Benchmark("rounds", rounds.w2, ("w2_cifar_10_shape_lenet5",)),
+    Benchmark("rounds", rounds.w2, ("w2_cifar_10_shape_lenet5", "w2_bf16_mixed")),
     Benchmark("memory", memory_use.peak, ("peak_memory_w1_all_algorithms",)),
     Benchmark("memory", memory_use.growth, ("memory_growth_w1_fedavg",)),
     Benchmark("ddp", processes.two_ranks, ("ddp_2_processes_s_50",)),
