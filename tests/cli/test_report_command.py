@@ -1,10 +1,12 @@
 """`report` from the command line: listing, building, archives, free tables, and bad report files."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fl_platform.cli import main
+from fl_platform.paper.packaged import packaged
 from fl_platform.reporting import files as report_files
 from fl_platform.reporting import report
 from fl_platform.runs.frames import load
@@ -116,7 +118,6 @@ def test_free_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--rows", "seed"], "--rows needs --source"),
         (["al"], "report al is not known; did you mean 'all'?"),
         (["../secret"], "report ../secret is not known"),
-        (["demo"], "report demo has no runs yet: there is no runs/demo; run `fl_platform demo` first"),
     ],
 )
 def test_bad_words_get_one_sentence(
@@ -127,6 +128,17 @@ def test_bad_words_get_one_sentence(
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_the_demos_report_asks_for_its_runs(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a copy of the package: in a checkout where the demo was run, its report has runs."""
+    shutil.copytree(packaged("reports") / "demo", place / "package" / "reports" / "demo")
+    monkeypatch.setattr("fl_platform.cli.report.packaged", lambda name: place / "package" / name)
+    assert main(["report", "demo"]) == 2
+    err = capsys.readouterr().err
+    assert err.endswith("report demo has no runs yet: there is no runs/demo; run `fl_platform demo` first\n")
 
 
 @pytest.mark.parametrize(
