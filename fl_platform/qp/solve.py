@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fl_platform.errors import UserError, unknown_name
-from fl_platform.qp.active_set import NOISE, active_set, hildreth
+from fl_platform.qp.active_set import active_set, hildreth
 from fl_platform.qp.convex import clarabel, convex_layer
 from fl_platform.qp.dual import EXACT_GRAM, Dual, QPError, Solution, normalise, report
 
@@ -84,12 +84,10 @@ def _solve_all(dual: Dual, resolution: Tensor, solver: str, on_failure: str) -> 
 def _excess(dual: Dual, found: Tensor, resolution: Tensor, solver: str) -> Tensor:
     """(...), residual over tolerance; nearly opposite anchors have long multipliers, and those cost digits.
 
-    What the active set takes for round-off is tolerated here, too. It is NaN, which no tolerance admits, for
-    multipliers whose sum no number holds.
+    It is NaN, which no tolerance admits, for multipliers whose sum no number holds.
     """
     length = found.abs().sum(-1).clamp_min(1)
-    tolerance = (NOISE * resolution).sqrt().clamp_min(TOLERANCE[solver])
-    excess: Tensor = dual.residual(found) / (tolerance * length.sqrt())
+    excess: Tensor = dual.residual(found) / (resolution.sqrt().mul(3).clamp_min(TOLERANCE[solver]) * length.sqrt())
     return torch.where(torch.isfinite(length), excess, torch.nan)
 
 
