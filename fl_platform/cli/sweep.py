@@ -19,6 +19,7 @@ ACTIONS = {
     "stop": "end its launchers: trials finish their round and save",
     "check": "validate YAMLs without running them",
     "best": "the best configuration per algorithm and scenario, as a file for chosen=",
+    "prune": "drop the checkpoints of runs that have their result",
     "restore": "put the results of an archive back, so that sweeps go on from it",
 }
 
@@ -44,6 +45,7 @@ def main(args: list[str]) -> int:
         "stop": (target_options, stop_sweep),
         "check": (check_options, check_sweeps),
         "best": (best_options, choose_best),
+        "prune": (prune_options, prune_runs),
         "restore": (restore_options, restore_results),
     }[action]
     declare(own)
@@ -51,14 +53,12 @@ def main(args: list[str]) -> int:
     return execute(options)
 
 
-def target_options(parser: argparse.ArgumentParser) -> None:
+SWEEP = "the YAML, the name of a packaged sweep such as table_mnist, or (except for run) the directory of a sweep"
+
+
+def target_options(parser: argparse.ArgumentParser, help: str = SWEEP) -> None:
     """Declare the sweep and the keys it was launched with."""
-    parser.add_argument(
-        "target",
-        type=Path,
-        metavar="SWEEP",
-        help="the YAML, the name of a packaged sweep such as table_mnist, or (except for run) the directory of a sweep",
-    )
+    parser.add_argument("target", type=Path, metavar="SWEEP", help=help)
     parser.add_argument(
         "keys",
         nargs="*",
@@ -148,6 +148,12 @@ def best_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write the chosen-values file there instead of printing it"
     )
+
+
+def prune_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``sweep prune``."""
+    target_options(parser, "the YAML, the name or the directory of a sweep, or a directory of runs, such as runs")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be dropped, and drop nothing")
 
 
 def restore_options(parser: argparse.ArgumentParser) -> None:
@@ -329,6 +335,28 @@ def choose_best(args: argparse.Namespace) -> int:
         print(f"{sum(map(len, found))} configurations written to {args.write}")
     else:
         print(yaml.safe_dump(content, sort_keys=False), end="")
+    return 0
+
+
+def prune_runs(args: argparse.Namespace) -> int:
+    """Drop the checkpoints of runs that have their result, and say how much that was."""
+    from fl_platform.sweeps.definition import OVERRIDES_COPY, find_sweep
+    from fl_platform.sweeps.disk import in_words, prune, runs_in, runs_of_sweep
+    from fl_platform.sweeps.ledger import Ledger
+
+    if args.target.is_dir() and not args.keys and not (args.target / OVERRIDES_COPY).is_file():
+        runs, where = list(runs_in(args.target)), args.target
+        if not runs:
+            raise UserError(f"{args.target} holds no runs; give a sweep, or the output.dir of runs")
+    else:
+        sweep, where = find_sweep(args.target, args.keys)
+        with Ledger(where, read_only=True) as ledger:
+            runs = list(runs_of_sweep(ledger, sweep.output))
+    found = prune(runs, is_dry=args.dry_run)
+    verb = "would be dropped" if args.dry_run else "dropped"
+    print(f"{where}: {in_words(found.bytes)} of checkpoints of {found.runs} runs that have their result {verb}")
+    if found.kept:
+        print(f"{found.kept} runs that have not ended keep theirs")
     return 0
 
 

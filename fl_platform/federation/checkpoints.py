@@ -1,6 +1,5 @@
 """Checkpoints that are complete or absent: written aside, named by their content, then moved into place."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -19,9 +18,16 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from fl_platform.config.migrate import upgraded
 from fl_platform.config.schema import to_dict
 from fl_platform.errors import UserError
-from fl_platform.federation.history import remove_rows
 from fl_platform.runs import formats
-from fl_platform.runs.checkpoint_files import best_files, best_name, file_name, is_valid, round_of, sorted_checkpoints
+from fl_platform.runs.checkpoint_files import (
+    best_files,
+    best_name,
+    file_name,
+    is_valid,
+    remove_rows,
+    round_of,
+    sorted_checkpoints,
+)
 
 KEPT = 2
 PARTS = {"federated", "state_dict", "callbacks", "loops", "epoch", "pytorch-lightning_version"}
@@ -121,15 +127,6 @@ def take_best(checkpoint: Path, directory: Path) -> None:
         if round_of(path) <= round_of(checkpoint) and is_valid(path):
             directory.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, directory / path.name)
-
-
-def drop_checkpoints(directory: Path) -> None:
-    """Remove what a run could go on from; the best model stays."""
-    remove_rows(directory)
-    for _, path in sorted_checkpoints(directory):
-        path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # absent, or not empty
-        directory.rmdir()
 
 
 def cause_of(error: RuntimeError) -> BaseException:

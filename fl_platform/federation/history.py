@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -104,14 +104,6 @@ class History(Sequence[Row]):
             else:
                 self._add_file(found)
         self._newest = rows + json.loads(saved["history"])
-
-
-def remove_rows(directory: Path, kept: Iterable[str] = ()) -> None:
-    """Remove the files of rows in a directory but for those named."""
-    names = set(kept)
-    for path in directory.glob("rows-*.jsonl.gz"):
-        if path.name not in names:
-            path.unlink(missing_ok=True)
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -19,7 +19,7 @@ from fl_platform.config.resolve import RunSpec
 from fl_platform.config.schema import Config
 from fl_platform.engines.ranks import Ranks
 from fl_platform.federation.build import build, make_algorithm
-from fl_platform.federation.checkpoints import RoundCheckpoint, drop_checkpoints, take_best
+from fl_platform.federation.checkpoints import RoundCheckpoint, take_best
 from fl_platform.federation.export import export
 from fl_platform.federation.history import History
 from fl_platform.federation.module import FederatedModule
@@ -41,6 +41,7 @@ from fl_platform.federation.trainer import (
 )
 from fl_platform.federation.user_code import translated
 from fl_platform.runs import metrics, resources
+from fl_platform.runs.checkpoint_files import CHECKPOINTS, drop_checkpoints
 from fl_platform.runs.directory import RunDirectory, check_writable, rounds_file
 from fl_platform.runs.liveness import at_work, ending_of
 from fl_platform.runs.status import RunStatus
@@ -164,7 +165,7 @@ def save_rounds(spec: RunSpec, opened: Opened, checkpoint: Path | None) -> Round
     """The callback that saves checkpoints; a new attempt from a checkpoint takes over the best one beside it."""
     config = spec.config
     keep_best = config.checkpoint.keep_best or config.tracking.artifacts == "best"
-    saving = RoundCheckpoint(opened.attempt / "checkpoints", config.checkpoint.every, keep_best=keep_best)
+    saving = RoundCheckpoint(opened.attempt / CHECKPOINTS, config.checkpoint.every, keep_best=keep_best)
     if checkpoint and not opened.is_continued and keep_best and is_first_rank():
         take_best(checkpoint, saving.directory)
     return saving

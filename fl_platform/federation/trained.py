@@ -24,7 +24,7 @@ from fl_platform.federation.named_code import MODEL_KEYS, refuse_unnamed_code, t
 from fl_platform.models.classifier import Classifier
 from fl_platform.models.network import Network
 from fl_platform.runs import metrics
-from fl_platform.runs.checkpoint_files import best_files, is_valid, newest_valid, round_of
+from fl_platform.runs.checkpoint_files import CHECKPOINTS, best_files, is_valid, newest_valid, round_of
 from fl_platform.runs.directory import RunDirectory
 
 Which = Literal["best", "last"]
@@ -79,7 +79,7 @@ def read_trained(run: Path, which: Which, *, attempt: Path | None = None, code: 
 
 
 def _best(run: Path, attempt: Path, code: Collection[str]) -> Trained:
-    found = [path for path in best_files(attempt / "checkpoints") if is_valid(path)]
+    found = [path for path in best_files(attempt / CHECKPOINTS) if is_valid(path)]
     top = (RunDirectory(run.parent, run.name).result() or {}).get(metrics.TOP_ACCURACY_ROUND)
     if not found or top not in (None, round_of(found[-1])):
         raise UserError(
@@ -93,7 +93,7 @@ def _best(run: Path, attempt: Path, code: Collection[str]) -> Trained:
 
 
 def _last(run: Path, attempt: Path, code: Collection[str]) -> Trained:
-    path = newest_valid(attempt / "checkpoints")
+    path = newest_valid(attempt / CHECKPOINTS)
     if path is None:
         raise UserError(
             f"run {run.name} has no checkpoint left; runs with checkpoint.keep_finished=true keep their last model"

@@ -3,13 +3,17 @@
 `best-<number>-<digest>.ckpt` is the model with the best accuracy so far, where it is kept: a run cannot go on from it.
 """
 
+import contextlib
 import hashlib
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from fl_platform.config.regular_files import open_regular
 
+CHECKPOINTS = "checkpoints"
+"""The directory of them in an attempt."""
 _NAME = re.compile(r"round-(\d+)-([0-9a-f]{16})\.ckpt")
 _BEST = re.compile(r"best-(\d+)-([0-9a-f]{16})\.ckpt")
 
@@ -60,3 +64,28 @@ def is_valid(path: Path) -> bool:
     """Whether a file is named like a checkpoint and has the content its name states."""
     match = _NAME.fullmatch(path.name) or _BEST.fullmatch(path.name)
     return match is not None and path.is_file() and digest(path) == match[2]  # a FIFO would never end
+
+
+def resumed_from(directory: Path) -> list[Path]:
+    """The files that a run could go on from: its checkpoints and the rows they name; the best model is none of them."""
+    return [*(path for _, path in sorted_checkpoints(directory)), *_row_files(directory)]
+
+
+def drop_checkpoints(directory: Path) -> None:
+    """Remove what a run could go on from; the best model stays."""
+    for path in resumed_from(directory):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # absent, or not empty
+        directory.rmdir()
+
+
+def remove_rows(directory: Path, kept: Iterable[str] = ()) -> None:
+    """Remove the files of rows in a directory but for those named."""
+    names = set(kept)
+    for path in _row_files(directory):
+        if path.name not in names:
+            path.unlink(missing_ok=True)
+
+
+def _row_files(directory: Path) -> list[Path]:
+    return list(directory.glob("rows-*.jsonl.gz"))

@@ -24,7 +24,7 @@ import yaml
 from fl_platform.config.regular_files import read_regular
 from fl_platform.errors import UserError, cannot_write
 from fl_platform.runs import formats, liveness, metrics
-from fl_platform.runs.checkpoint_files import newest_valid
+from fl_platform.runs.checkpoint_files import CHECKPOINTS, newest_valid
 from fl_platform.runs.record import PROVENANCE, RunRecord
 from fl_platform.runs.status import RunStatus
 from fl_platform.runs.writing import write_atomically
@@ -58,7 +58,7 @@ class RunDirectory:
         """
         self.check_format()
         self.attempts.mkdir(parents=True, exist_ok=True)
-        for earlier in map(self._attempt, self._numbers()):
+        for earlier in self.all_attempts():
             if liveness.is_alive(earlier):
                 raise liveness.held_error(earlier)
         number = max(self._numbers(), default=0)
@@ -70,10 +70,13 @@ class RunDirectory:
                 continue
             return self._attempt(number)
 
+    def all_attempts(self) -> list[Path]:
+        """The directories of the attempts, the newest last."""
+        return [self._attempt(number) for number in sorted(self._numbers())]
+
     def newest_attempt(self) -> Path | None:
         """The attempt that was started last."""
-        numbers = self._numbers()
-        return self._attempt(max(numbers)) if numbers else None
+        return next(reversed(self.all_attempts()), None)
 
     def counted_attempt(self) -> Path | None:
         """The attempt that counts: the one the result is from, without a result the newest."""
@@ -84,7 +87,7 @@ class RunDirectory:
         """The newest valid checkpoint of the newest attempt that has one; FormatError as ``check_format``."""
         self.check_format()
         for number in sorted(self._numbers(), reverse=True):
-            if found := newest_valid(self._attempt(number) / "checkpoints"):
+            if found := newest_valid(self._attempt(number) / CHECKPOINTS):
                 return found
         return None
 

@@ -15,12 +15,13 @@ from fl_platform.runs.rows import RowReader
 from fl_platform.runs.signals import ending_signals, leave_terminal
 from fl_platform.runs.writing import writing
 from fl_platform.sweeps.definition import Sweep
+from fl_platform.sweeps.disk import DiskUse
 from fl_platform.sweeps.display import Display
 from fl_platform.sweeps.ledger import Entry, Ledger
 from fl_platform.sweeps.pools import InProcessPool, Pool
 from fl_platform.sweeps.proposals import EngineTrial, grid, limit, propose, to_stop
 from fl_platform.sweeps.states import TrialState
-from fl_platform.sweeps.status import Status, status_of
+from fl_platform.sweeps.status import LEFT, Status, status_of
 from fl_platform.sweeps.trials import (
     Outcome,
     Trial,
@@ -86,6 +87,8 @@ class Launcher:
         self._places: dict[int, tuple[str | None, str]] = {}
         self._ended: dict[int, EngineTrial] = {}
         self._noticed: set[str] = set()
+        self._disk = DiskUse(sweep.output)
+        self._warned_of_disk = False
         self.partners: tuple[str, ...] = ()
         """Beginnings of the ledger's names of launchers that this one started; their trials are shown as its own."""
         self._followed: dict[int, Running] = {}
@@ -238,6 +241,16 @@ class Launcher:
                 full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 hint = f" (trial {number}, log: {running.trial.log}){RESUME_HINT}"
                 raise cannot_write(f"output.dir={self.sweep.output}", full, hint)
+            if outcome.state.is_done and not self._warned_of_disk:
+                self._warn_of_disk(running.trial)
+
+    def _warn_of_disk(self, ended: Trial) -> None:
+        """Say once that what is left will not fit, by the runs that have ended here."""
+        self._disk.add(ended.files)
+        warning = self._disk.warning(self.status().counts[LEFT])
+        if warning:
+            self._warned_of_disk = True
+            self.display.say(f"warning: {warning}")
 
     def _record(self, running: Running, outcome: Outcome) -> None:
         """Write how a trial ended to the ledger, and show it."""
