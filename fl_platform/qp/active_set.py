@@ -142,9 +142,9 @@ def _solve(gram: Tensor, support: Tensor, right: Tensor) -> Tensor:
     return torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
 
 
-def hildreth(gram: Tensor, linear: Tensor, tolerance: float, sweeps: int = 1000) -> Tensor:
-    """Coordinate descent z_i <- max(0, z_i - (Qz + b)_i / Q_ii): slow, but it needs no factorisation."""
-    multipliers, slack = torch.zeros_like(linear), linear.clone()
+def hildreth(gram: Tensor, linear: Tensor, start: Tensor, tolerance: float, sweeps: int = 1000) -> Tensor:
+    """Coordinate descent z_i <- max(0, z_i - (Qz + b)_i / Q_ii) from ``start``: slow, but it needs no factorisation."""
+    multipliers, slack = start.clone(), linear + gram @ start
     for _ in range(sweeps):
         for i in range(len(linear)):
             change = torch.maximum(-multipliers[i], -slack[i] / gram[i, i])

@@ -1,6 +1,7 @@
 """From Gram matrix and products to multipliers, with the optimality conditions checked on every solve."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -92,14 +93,12 @@ def _excess(dual: Dual, found: Tensor, resolution: Tensor, solver: str) -> Tenso
 
 
 def _second_try(dual: Dual, found: Tensor, failed: Tensor, resolution: Tensor) -> Tensor:
-    """Give failed problems to the other exact methods and keep what is best."""
+    """Give failed problems to coordinate descent, from nothing and from what was found, and keep what is best."""
     for index in failed.nonzero().squeeze(-1).tolist():
         one = Dual(dual.gram[index], dual.linear[index], dual.scale[index], dual.margin)
-        tries = [
-            found[index],
-            _host(active_set, dual, index, float(resolution[index])),
-            _host(hildreth, dual, index, TOLERANCE["exact"]),
-        ]
+        tries = [found[index]]
+        for start in (torch.zeros_like(found[index]), found[index]):
+            tries.append(_host(partial(hildreth, start=start.cpu(), tolerance=TOLERANCE["exact"]), dual, index))
         excess = [_excess(one, trial, resolution[index], "exact").nan_to_num(torch.inf) for trial in tries]
         found[index] = tries[int(torch.stack(excess).argmin())]
     return found
@@ -110,13 +109,14 @@ def _dispatch(dual: Dual, resolution: Tensor, solver: str) -> Tensor:
         return convex_layer(dual)
     if solver == "clarabel":
         return clarabel(dual)
-    rows = [_host(active_set, dual, index, float(resolution[index])) for index in range(len(dual.linear))]
+    errors = resolution.tolist()
+    rows = [_host(partial(active_set, resolution=error), dual, index) for index, error in enumerate(errors)]
     return torch.stack(rows)
 
 
-def _host(method: Callable[[Tensor, Tensor, float], Tensor], dual: Dual, index: int, accuracy: float) -> Tensor:
+def _host(method: Callable[[Tensor, Tensor], Tensor], dual: Dual, index: int) -> Tensor:
     """Solve one problem on the host."""
-    found = method(dual.gram[index].detach().cpu(), dual.linear[index].detach().cpu(), accuracy)
+    found = method(dual.gram[index].detach().cpu(), dual.linear[index].detach().cpu())
     return found.to(dual.linear.device)
 
 
