@@ -30,6 +30,8 @@ FALLBACK_FONT = "DejaVu Sans"
 """For signs that the font of a style lacks; matplotlib brings it along."""
 
 _RC: dict[str, Any] = {
+    "figure.autolayout": False,  # else this is what a layout engine of None stands for
+    "figure.constrained_layout.use": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -131,7 +133,7 @@ def save(figure: Figure, place: Path, formats: tuple[str, ...] = FORMATS) -> lis
     with mpl.rc_context(own.rc()):
         if isinstance(figure, ShownFigure):
             figure.settle()
-        figure.set_layout_engine("none")  # the panels are placed: once is enough for all formats
+        figure.set_layout_engine(None)  # the panels are placed; with an engine, even "none", each format is drawn twice
         for form in formats:
             path = place.with_name(f"{place.name}.{form}")
             drawn = io.BytesIO()
