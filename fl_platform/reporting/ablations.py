@@ -88,7 +88,7 @@ def measured(runs: Runs, value: str) -> tuple[Measure, pd.DataFrame]:
     if value not in MEASURES:
         raise unknown_name("value", value, MEASURES)
     finished, measure = runs.finished(), MEASURES[value]
-    numbers = per_run(finished)[value].reindex(finished.runs["run_id"]).to_numpy() * measure.scale
+    numbers = per_run(finished, value)[value].reindex(finished.runs["run_id"]).to_numpy() * measure.scale
     return measure, finished.runs.assign(value=numbers)
 
 

@@ -54,21 +54,22 @@ def by_seed(cell: CellRuns, values: Numbers) -> str:
 def cell_crossings(runs: Runs, cells: list[CellRuns], targets: dict[Scenario, Target]) -> pd.DataFrame:
     """One row per cell with a target: the round, bytes and seconds at which the seed-averaged curve reaches it,
     and the rounds at which each seed does."""
-    curves = {metric: by_round(runs, metrics.tested(metric)) for metric in {t.metric for t in targets.values()}}
-    costs = {"bytes": by_round(runs, metrics.TOTAL_BYTES), "seconds": by_round(runs, metrics.TOTAL_SECONDS)}
-    tables = {name: (table.to_numpy(), table.columns, table.index) for name, table in costs.items()}
+    curves = {target.metric: metrics.tested(target.metric) for target in targets.values()}
+    costs = {"bytes": metrics.TOTAL_BYTES, "seconds": metrics.TOTAL_SECONDS}
+    ids = [run_id for cell in cells for run_id in cell.run_ids]
+    tables = by_round(runs, {*curves.values(), *costs.values()}, ids)
     rows = []
     for cell in cells:
         if cell.scenario not in targets:
             continue
         target = targets[cell.scenario]
-        curve = curves[target.metric]
+        curve = tables[curves[target.metric]]
         values, rounds = curve.to_numpy(), curve.index.to_numpy()
         places = {run_id: place for place, run_id in enumerate(curve.columns)}
         own = values[:, [places[run_id] for run_id in cell.run_ids if run_id in places]]
         reached = crossing(own.mean(axis=1), rounds, target) if own.size else float("nan")
         row = _cell_head(cell) | {"target": plain_target(target.text), "n": own.shape[1], "rounds": reached}
-        row |= {unit: _cost(*table, cell.run_ids, reached) for unit, table in tables.items()}
+        row |= {unit: _cost(tables[key], cell.run_ids, reached) for unit, key in costs.items()}
         each = [
             crossing(values[:, places[run_id]], rounds, target) if run_id in places else np.nan
             for run_id in cell.run_ids
@@ -77,9 +78,9 @@ def cell_crossings(runs: Runs, cells: list[CellRuns], targets: dict[Scenario, Ta
     return pd.DataFrame(rows)
 
 
-def _cost(values: Numbers, columns: "pd.Index[Any]", index: "pd.Index[Any]", ids: list[str], reached: float) -> float:
+def _cost(table: pd.DataFrame, ids: list[str], reached: float) -> float:
     """The mean over runs of a running total at the round where the target was reached."""
-    if np.isnan(reached) or not set(ids) <= set(columns):
+    if np.isnan(reached) or not set(ids) <= set(table.columns):
         return float("nan")
-    row = values[index.get_indexer(pd.Index([int(reached)]))[0]]
-    return float(row[columns.get_indexer(pd.Index(ids))].mean())
+    row = table.to_numpy()[table.index.get_indexer(pd.Index([int(reached)]))[0]]
+    return float(row[table.columns.get_indexer(pd.Index(ids))].mean())

@@ -1,9 +1,10 @@
 """Which runs form a cell of a table, one method in one scenario over its seeds, and which setting stands for it."""
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,8 +21,17 @@ from fl_platform.reporting.styles import methods_in
 from fl_platform.runs.frames import CASE, Runs
 from fl_platform.runs.status import ENDED, RunStatus
 
-Choices = dict[str, dict[int, Any]]
-"""The settings of one method in one scenario: a row of the runs for each seed."""
+
+class Tried(NamedTuple):
+    """A run of a setting; ``point`` is the part of the setting that has a meaning for every method."""
+
+    run_id: str
+    status: str
+    point: str
+
+
+Choices = dict[str, dict[int, Tried]]
+"""The settings of one method in one scenario: a run for each seed."""
 Found = dict[tuple[str, Scenario], Choices]
 _HELD_OUT = "config.data.validation_fraction"
 
@@ -60,6 +70,16 @@ def scenario_of(row: Any) -> Scenario:
     )
 
 
+def scenarios_of(rows: pd.DataFrame) -> list[Scenario]:
+    """The scenario of every row of the runs."""
+    columns = [name for name in rows if name in _OF_SCENARIO or str(name).startswith("config.data.")]
+    return [scenario_of(row) for row in rows[columns].to_dict("records")]
+
+
+_OF_SCENARIO = ("config.cohort_size", "config.run.data_label")
+"""Columns that ``scenario_of`` reads besides the data's."""
+
+
 def panel_of(row: Any, columns: Iterable[str]) -> tuple[tuple[object, ...], str]:
     """The sorting key and the title of a row's panel: its scenario, without the parts that one of the columns gives."""
     whole, keys = scenario_of(row), {column.removeprefix("config.") for column in columns}
@@ -83,33 +103,35 @@ def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
     _check_present(ended, ("algorithm.name", "seed", "data.name", "cohort_size"))
     ended = with_defaults(ended.sort_values(["config.seed", "started"]))
     measure = "late_accuracy" if select.endswith("_late") else "top_accuracy"
-    values: dict[Any, float] = per_run(runs)[measure].to_dict()
+    values: dict[str, float] = dict(per_run(runs, measure)[measure].items())
     if select.startswith("validation"):
         found, kept = _by_held_out_data(ended, values)
     else:
-        found = _settings(ended, _identity_columns(ended))
+        found = _settings(ended, _telling_columns(ended))
         kept = _at_common_points(found, values) if select.startswith("common") else found
     methods = methods_in(ended)
     cells = []
     for (name, scenario), choices in kept.items():
         if len(choices) > 1 and select == "only":
-            raise _ambiguous(
-                name, scenario, pd.DataFrame([row for seeds in choices.values() for row in seeds.values()])
-            )
-        rows = _best(choices, values)
-        seeds = {seed: row["run_id"] for seed, row in rows.items() if row["status"] == RunStatus.FINISHED}
+            ids = [tried.run_id for seeds in choices.values() for tried in seeds.values()]
+            raise _ambiguous(name, scenario, ended[ended["run_id"].isin(ids)])
+        best = _best(choices, values)
+        seeds = {seed: tried.run_id for seed, tried in best.items() if tried.status == RunStatus.FINISHED}
         num_settings = len(found[name, scenario])
-        cells.append(CellRuns(methods[name], scenario, seeds, len(rows) - len(seeds), num_settings, select))
+        cells.append(CellRuns(methods[name], scenario, seeds, len(best) - len(seeds), num_settings, select))
     return sorted(cells, key=lambda cell: (cell.method.order, cell.scenario.order()))
 
 
 def _settings(rows: pd.DataFrame, columns: list[str]) -> Found:
     """The settings of every method in every scenario: values of ``columns``."""
-    settings, points = (_texts(rows, names) for names in (columns, [name for name in columns if _is_shared(name)]))
+    settings, points = _texts(rows, columns), _texts(rows, [name for name in columns if _is_shared(name)])
+    names = map(str, rows["config.algorithm.name"])
+    runs = map(Tried, rows["run_id"], rows["status"], points)
     found: Found = {}
-    for row, setting, point in zip(rows.to_dict("records"), settings, points, strict=True):
-        cell = found.setdefault((str(row.get("config.algorithm.name")), scenario_of(row)), {})
-        cell.setdefault(setting, {})[int(row["config.seed"])] = row | {"point": point}  # of one seed, the newest
+    for name, scenario, setting, seed, run in zip(
+        names, scenarios_of(rows), settings, rows["config.seed"], runs, strict=True
+    ):
+        found.setdefault((name, scenario), {}).setdefault(setting, {})[int(seed)] = run  # of one seed, the newest
     return found
 
 
@@ -119,7 +141,7 @@ def is_held_out(rows: pd.DataFrame) -> "pd.Series[bool]":
     return share.astype(float) > 0
 
 
-def _by_held_out_data(rows: pd.DataFrame, values: dict[Any, float]) -> tuple[Found, Found]:
+def _by_held_out_data(rows: pd.DataFrame, values: dict[str, float]) -> tuple[Found, Found]:
     """The settings tried on held-out data, and of the runs on the test set those at the best of them.
 
     A method without runs on the test set at its best setting has none.
@@ -127,7 +149,7 @@ def _by_held_out_data(rows: pd.DataFrame, values: dict[Any, float]) -> tuple[Fou
     held_out = is_held_out(rows)
     if not held_out.any():
         raise UserError("select: validation needs runs with data.validation_fraction above 0; there are none")
-    columns = [name for name in _identity_columns(rows) if name != _HELD_OUT]
+    columns = [name for name in _telling_columns(rows) if name != _HELD_OUT]
     tried, tested = _settings(rows[held_out], columns), _settings(rows[~held_out], columns)
     kept: Found = {}
     for place, choices in tried.items():
@@ -147,17 +169,17 @@ def _is_shared(column: str) -> bool:
     return not column.startswith("config.algorithm.")
 
 
-def _best(choices: Choices, values: dict[Any, float]) -> dict[int, Any]:
+def _best(choices: Choices, values: dict[str, float]) -> dict[int, Tried]:
     """The setting with the highest mean among those with the most seeds."""
-    return max((choices[setting] for setting in sorted(choices)), key=lambda rows: (len(rows), _mean(rows, values)))
+    return max((choices[setting] for setting in sorted(choices)), key=lambda runs: (len(runs), _mean(runs, values)))
 
 
-def _mean(rows: dict[int, Any], values: dict[Any, float]) -> float:
-    known = [value for row in rows.values() if np.isfinite(value := values[row["run_id"]])]
+def _mean(runs: dict[int, Tried], values: dict[str, float]) -> float:
+    known = [value for run in runs.values() if math.isfinite(value := values[run.run_id])]
     return sum(known) / len(known) if known else -np.inf
 
 
-def _at_common_points(found: Found, values: dict[Any, float]) -> Found:
+def _at_common_points(found: Found, values: dict[str, float]) -> Found:
     """For every scenario the settings at one point (values of the keys that all methods have): the best on average."""
     kept: Found = {}
     for scenario in {scenario for _, scenario in found}:
@@ -176,8 +198,8 @@ def _at_common_points(found: Found, values: dict[Any, float]) -> Found:
 
 def _by_point(choices: Choices) -> dict[str, Choices]:
     points: dict[str, Choices] = {}
-    for setting, rows in choices.items():
-        points.setdefault(next(iter(rows.values()))["point"], {})[setting] = rows
+    for setting, runs in choices.items():
+        points.setdefault(next(iter(runs.values())).point, {})[setting] = runs
     return points
 
 
@@ -206,6 +228,11 @@ def _identity_columns(rows: pd.DataFrame) -> list[str]:
     aside |= {"seed", CASE, *PLACEMENT_FIELDS}
     names = [name for name in rows.columns if name.startswith("config.") and not name.startswith("config.run.")]
     return [name for name in names if name.removeprefix("config.") not in aside]
+
+
+def _telling_columns(rows: pd.DataFrame) -> list[str]:
+    """Those of the columns that are not the same in all rows: few of many, which tell all settings apart."""
+    return [name for name in _identity_columns(rows) if rows[name].nunique(dropna=False) > 1]
 
 
 def _ambiguous(algorithm: str, scenario: Scenario, rows: pd.DataFrame) -> UserError:

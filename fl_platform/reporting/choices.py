@@ -118,7 +118,7 @@ def _beside_paper(runs: Runs, cells: list[CellRuns], keys: list[str]) -> list[di
     """Each cell with its setting, our numbers and the paper's."""
     if len({cell.scenario for cell in cells}) > 1:
         raise UserError("settings are compared with one column of the paper; narrow the runs with where")
-    tops = cell_values(cells, per_run(runs)["top_accuracy"], MEASURES["top_accuracy"])
+    tops = cell_values(cells, per_run(runs, "top_accuracy")["top_accuracy"], MEASURES["top_accuracy"])
     top, spread = _column(tops, "mean"), _column(tops, "std_ddof1")
     rounds = _column(cell_crossings(runs, cells, scenario_targets(runs, cells, None)), "rounds")
     paper_top, paper_rounds = _column(paper_tables.table1(), "mean"), _column(paper_tables.table2(), "rounds")

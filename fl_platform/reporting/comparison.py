@@ -33,7 +33,7 @@ def beside_table1(runs: Runs, select: Selection = "only", seeds: int = PAPER_SEE
     check_ddof(ddof)
     measure = MEASURES["top_accuracy"]
     cells = cell_runs(runs, select)
-    ours = cell_values(cells, per_run(runs)["top_accuracy"], measure)
+    ours = cell_values(cells, per_run(runs, "top_accuracy")["top_accuracy"], measure)
     if not ours.empty:
         ours["text"] = [statistic_text(row, measure, seeds, ddof) for row in ours.to_dict("records")]
     pairs = _pairs(ours, paper_tables.table1().rename(columns={"mean": "paper", "std": "paper_std"}))
@@ -135,7 +135,7 @@ def significance_table(
     check_level(level)
     measure = MEASURES[value]
     cells = cell_runs(runs, select)
-    values = per_run(runs)[value] * measure.scale
+    values = per_run(runs, value)[value] * measure.scale
     names = {cell.method.name: cell.method for cell in cells}
     named = next((method for name, method in names.items() if plain(reference) == plain(name)), None)
     base = {cell.scenario: cell for cell in cells if cell.method == named}

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from fl_platform.paper.scenarios import Scenario
-from fl_platform.reporting.cells import scenario_of
+from fl_platform.reporting.cells import scenarios_of
 from fl_platform.reporting.layout import Cell, Row, Table
 from fl_platform.reporting.measures import per_run
 from fl_platform.runs.frames import Runs
@@ -14,12 +14,11 @@ _COUNTS = ("runs", *(status.value for status in ENDED), STOPPED, "rounds")
 
 def cost_table(runs: Runs) -> Table:
     """Every run by scenario; hours are those of the rounds, without evaluation, start-up and logging."""
-    measures = per_run(runs)
+    measures = per_run(runs, "rounds", "total_seconds").fillna(0).to_numpy()
     spent: dict[Scenario, dict[str, float]] = {}
-    for row in runs.runs.to_dict("records"):
-        sums = spent.setdefault(scenario_of(row), dict.fromkeys((*_COUNTS, "hours"), 0.0))
-        rounds, seconds = measures.loc[row["run_id"], ["rounds", "total_seconds"]].fillna(0)
-        ending = row["status"] if row["status"] in ENDED else STOPPED
+    for scenario, status, (rounds, seconds) in zip(scenarios_of(runs.runs), runs.runs["status"], measures, strict=True):
+        sums = spent.setdefault(scenario, dict.fromkeys((*_COUNTS, "hours"), 0.0))
+        ending = status if status in ENDED else STOPPED
         for name, value in (("runs", 1), (ending, 1), ("rounds", rounds), ("hours", seconds / 3600)):
             sums[name] += value
     numbers = pd.DataFrame([{"scenario": place.label} | spent[place] for place in sorted(spent, key=Scenario.order)])

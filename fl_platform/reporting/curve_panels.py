@@ -86,7 +86,8 @@ def curve_figure(
         shown = ", ".join(sorted({chart.metric for chart in charts})) or "qp/*"
         raise UserError(f"no finished run has what this figure shows ({shown})")
     axes = {AXES[chart.axis] for chart in charts} - {metrics.ROUND}
-    tables = {key: by_round(runs, key) for key in {chart.metric for chart in charts} | axes}
+    drawn = {run_id for lines in panels.values() for line in lines for run_id in line.run_ids}
+    tables = by_round(runs, {chart.metric for chart in charts} | axes, drawn)
     places = [Place(title, chart) for title in panels for chart in charts]
     figure, is_crowded = _figure(panels, places, tables, smooth, each_seed)
     if len(places) == 1 and is_crowded:

@@ -69,7 +69,7 @@ def compared(runs: Runs, value: str, select: Selection) -> Comparison:
     if value not in MEASURES:
         raise unknown_name("value", value, MEASURES)
     measure, cells = MEASURES[value], cell_runs(runs, select)
-    numbers: dict[Any, float] = (per_run(runs)[value] * measure.scale).to_dict()
+    numbers: dict[Any, float] = (per_run(runs, value)[value] * measure.scale).to_dict()
     values = {
         (cell.method.name, cell.scenario): {
             seed: numbers[run_id] for seed, run_id in cell.seeds.items() if np.isfinite(numbers[run_id])

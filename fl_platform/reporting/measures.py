@@ -1,5 +1,6 @@
 """Numbers of a run."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,62 +52,92 @@ def is_share(metric: str) -> bool:
     )
 
 
-def per_run(runs: Runs) -> pd.DataFrame:
-    """Every measure of every run, recomputed from its rounds; index run_id, NaN where nothing was logged."""
-    names = pd.Index(runs.runs["run_id"], name="run_id")
+def per_run(runs: Runs, *names: str) -> pd.DataFrame:
+    """These measures (default: all) of every run, made from its rounds; index run_id, NaN where nothing was logged."""
+    index = pd.Index(runs.runs["run_id"], name="run_id")
     codes, present = pd.factorize(runs.rounds["run_id"])
-    rounds = runs.rounds.assign(run_id=names.get_indexer(present)[codes])  # grouped by number, not by text every time
-    values = pd.DataFrame(index=range(len(names)), columns=list(MEASURES), dtype=float)
-    values["rounds"] = rounds.groupby("run_id")[metrics.ROUND].max()
-    for measure, key in (
-        ("total_bytes", metrics.TOTAL_BYTES),
-        ("total_seconds", metrics.TOTAL_SECONDS),
-        ("forgetting", metrics.FORGETTING),
-        ("worker_accuracy", metrics.WORKERS_ACCURACY),
-        ("tuned_accuracy", metrics.fine_tuned(metrics.WORKERS_ACCURACY)),
-        ("worst_workers", metrics.WORST_WORKERS),
-    ):
-        if key in rounds:
-            values[measure] = rounds.groupby("run_id")[key].last()
-    if metrics.TEST_ACCURACY in rounds:
-        evaluated = rounds.loc[rounds[metrics.TEST_ACCURACY].notna(), ["run_id", metrics.ROUND, metrics.TEST_ACCURACY]]
-        accuracy = evaluated.groupby("run_id")[metrics.TEST_ACCURACY]
-        values["top_accuracy"], values["final_accuracy"] = accuracy.max(), accuracy.last()
-        values["late_accuracy"] = _late(evaluated, metrics.TEST_ACCURACY)
-        values["area"] = _areas(evaluated)
-    if metrics.FORGETTING in rounds:
-        values["late_forgetting"] = _late(rounds[rounds[metrics.FORGETTING].notna()], metrics.FORGETTING)
-    values.index = names
-    values["worker_forgetting"] = late_forgetting(runs)
+    rounds = runs.rounds.assign(run_id=index.get_indexer(present)[codes])  # grouped by number, not by text every time
+    values = pd.DataFrame(index=index, columns=list(names or MEASURES), dtype=float)
+    for name in values.columns:
+        if name == "worker_forgetting":
+            values[name] = late_forgetting(runs)
+        elif (key := _METRICS[name]) in rounds:
+            logged = rounds.loc[rounds[key].notna(), list(dict.fromkeys(("run_id", metrics.ROUND, key)))]
+            values[name] = _REDUCTIONS.get(name, _last)(logged, key).reindex(range(len(index))).to_numpy()
     return values
 
 
-def _late(evaluated: pd.DataFrame, metric: str) -> "pd.Series[float]":
+_METRICS = {
+    "top_accuracy": metrics.TEST_ACCURACY,
+    "final_accuracy": metrics.TEST_ACCURACY,
+    "late_accuracy": metrics.TEST_ACCURACY,
+    "area": metrics.TEST_ACCURACY,
+    "forgetting": metrics.FORGETTING,
+    "late_forgetting": metrics.FORGETTING,
+    "worker_accuracy": metrics.WORKERS_ACCURACY,
+    "tuned_accuracy": metrics.fine_tuned(metrics.WORKERS_ACCURACY),
+    "worst_workers": metrics.WORST_WORKERS,
+    "rounds": metrics.ROUND,
+    "total_bytes": metrics.TOTAL_BYTES,
+    "total_seconds": metrics.TOTAL_SECONDS,
+}
+"""What the measures are made of, but for the forgetting of workers, which is made of lists."""
+
+
+def _last(logged: pd.DataFrame, metric: str) -> "pd.Series[float]":
+    return logged.groupby("run_id")[metric].last()
+
+
+def _largest(logged: pd.DataFrame, metric: str) -> "pd.Series[float]":
+    return logged.groupby("run_id")[metric].max()
+
+
+def _late(logged: pd.DataFrame, metric: str) -> "pd.Series[float]":
     """Mean over the evaluations of the last tenth of each run's rounds; the last one is always among them."""
-    last = evaluated.groupby("run_id")[metrics.ROUND].transform("max")
-    return evaluated[evaluated[metrics.ROUND] > 0.9 * last].groupby("run_id")[metric].mean()
+    last = logged.groupby("run_id")[metrics.ROUND].transform("max")
+    return logged[logged[metrics.ROUND] > 0.9 * last].groupby("run_id")[metric].mean()
 
 
-def _areas(evaluated: pd.DataFrame) -> "pd.Series[float]":
-    """Trapezoidal area under each accuracy curve, divided by its length in rounds."""
-    by_run = evaluated.groupby("run_id")
+def _area(logged: pd.DataFrame, metric: str) -> "pd.Series[float]":
+    """Trapezoidal area under each curve, divided by its length in rounds."""
+    by_run = logged.groupby("run_id")
     width = by_run[metrics.ROUND].diff()
-    height = (evaluated[metrics.TEST_ACCURACY] + by_run[metrics.TEST_ACCURACY].shift()) / 2
-    area = (width * height).groupby(evaluated["run_id"]).sum()
+    height = (logged[metric] + by_run[metric].shift()) / 2
+    area = (width * height).groupby(logged["run_id"]).sum()
     length = by_run[metrics.ROUND].last() - by_run[metrics.ROUND].first()
-    return (area / length).where(length > 0, by_run[metrics.TEST_ACCURACY].last())
+    return (area / length).where(length > 0, by_run[metric].last())
 
 
-def by_round(runs: Runs, key: str) -> pd.DataFrame:
-    """A metric as a matrix: index round, one column per run, NaN where it was not logged.
+_REDUCTIONS = {
+    "top_accuracy": _largest,
+    "late_accuracy": _late,
+    "area": _area,
+    "late_forgetting": _late,
+    "rounds": _largest,
+}
+"""How a measure is made of a metric where it is not the last value."""
 
-    Raises UserError for a metric that is not one number a round, such as the accuracies of each worker.
+
+def by_round(runs: Runs, keys: Iterable[str], run_ids: Iterable[str]) -> dict[str, pd.DataFrame]:
+    """Metrics of some runs as matrices: index round, one column per run with rounds, NaN where it was not logged.
+
+    The matrix of a metric that no run has is empty. Raises UserError for a metric that is not one number a round, such
+    as the accuracies of each worker.
     """
-    if key not in runs.rounds:
-        return pd.DataFrame()
-    if key == metrics.ROUND or not is_numeric_dtype(runs.rounds[key]):
-        raise UserError(f"metric={key} is not allowed; it must be a metric with one number a round")
-    return runs.rounds.pivot(index=metrics.ROUND, columns="run_id", values=key)
+    codes, present = pd.factorize(runs.rounds["run_id"])
+    columns = pd.Index(present).intersection(pd.Index(list(run_ids)))
+    places = columns.get_indexer(present)[codes]
+    is_kept = places >= 0
+    places = places[is_kept]
+    rows, rounds = pd.factorize(runs.rounds[metrics.ROUND].to_numpy()[is_kept], sort=True)
+    tables = dict.fromkeys(keys, pd.DataFrame())
+    for key in filter(runs.rounds.columns.__contains__, tables):
+        if key == metrics.ROUND or not is_numeric_dtype(runs.rounds[key]):
+            raise UserError(f"metric={key} is not allowed; it must be a metric with one number a round")
+        values = np.full((len(rounds), len(columns)), np.nan)
+        values[rows, places] = runs.rounds[key].to_numpy()[is_kept]
+        tables[key] = pd.DataFrame(values, index=rounds, columns=columns)
+    return tables
 
 
 def crossing(curve: Numbers, rounds: Any, target: Target) -> float:

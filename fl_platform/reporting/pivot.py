@@ -103,7 +103,7 @@ def _pivot_values(runs: Runs, value: str) -> "tuple[str, pd.Series[float], float
     """(title, value by run, scale, decimals) of a measure or of a number in the summary."""
     if value in MEASURES:
         measure = MEASURES[value]
-        return measure.label, per_run(runs)[value], measure.scale, measure.decimals
+        return measure.label, per_run(runs, value)[value], measure.scale, measure.decimals
     summaries = [
         name
         for name in runs.runs.columns

@@ -92,7 +92,7 @@ def _rounds(runs: Runs, key: str, metric: str, target: float | None) -> tuple[pd
     """A row per method, value of the key and seed; and the target of each method."""
     finished = runs.finished()
     column = config_column(finished, key, "key")
-    curves = by_round(finished, metric)
+    curves = by_round(finished, [metric], finished.runs["run_id"])[metric]
     frame = finished.runs[finished.runs[column].notna() & finished.runs["run_id"].isin(curves.columns)]
     if frame.empty:
         raise UserError(f"no finished run has {key} and logged {metric}")

@@ -45,7 +45,7 @@ def statistic_table(
     check_ddof(ddof)
     measure = MEASURES[value]
     cells = cell_runs(runs, select)
-    numbers = cell_values(cells, per_run(runs)[value], measure)
+    numbers = cell_values(cells, per_run(runs, value)[value], measure)
     if not numbers.empty:
         numbers["text"] = [statistic_text(row, measure, seeds, ddof) for row in numbers.to_dict("records")]
         printed = numbers["mean"].map(lambda mean: float(f"{mean:.{measure.decimals}f}"))  # what prints alike ties

@@ -81,6 +81,14 @@ def test_settings_chosen_on_held_out_data_are_shown_by_their_runs_on_the_test_se
         choices.rule_table(grid(), "aggregation", ["local_lr"], ["validation"])
 
 
+def test_a_key_with_one_value_on_held_out_data_still_tells_runs_on_the_test_set_apart() -> None:
+    tested = [make_log("fedavg", seed=0, level=level, local_lr=rate, **MNIST) for rate, level in ((0.1, 0.5), (1, 0.9))]
+    tried = make_log("fedavg", seed=3, local_lr=0.1, data__validation_fraction=0.1, **MNIST)
+    runs = to_frames([*tested, tried])
+    (cell,) = cells.cell_runs(runs, "validation")
+    assert runs.runs.set_index("run_id").loc[cell.run_ids, "config.local_lr"].tolist() == [0.1]
+
+
 def test_methods_without_a_common_setting_are_named() -> None:
     runs = to_frames([make_log("fedavg", local_lr=0.1, **MNIST), make_log("gradma", local_lr=0.01, **MNIST)])
     with pytest.raises(UserError, match="is common to fedavg, gradma"):
