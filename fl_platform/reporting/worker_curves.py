@@ -7,6 +7,7 @@ number of rounds since it last took part; before it has, it is in no group.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,21 +31,29 @@ def worker_curves(runs: Runs) -> dict[str, WorkerCurves]:
     """The curves of every run that logged the accuracy of each worker, by run id."""
     if not {metrics.EACH_WORKER, metrics.COHORT} <= set(runs.rounds.columns):
         return {}
-    logged = runs.rounds.groupby("run_id", sort=False)
+    columns = ["run_id", metrics.ROUND, metrics.EACH_WORKER, metrics.COHORT]
+    logged = runs.rounds[columns].groupby("run_id", sort=False)
     return {str(run_id): _curves(rows) for run_id, rows in logged if rows[metrics.EACH_WORKER].notna().any()}
 
 
 def _curves(rows: pd.DataFrame) -> WorkerCurves:
     is_scored = rows[metrics.EACH_WORKER].notna().to_numpy()
-    accuracy = np.array(rows[metrics.EACH_WORKER][is_scored].tolist(), dtype=np.float64)
+    accuracy = _flat(rows[metrics.EACH_WORKER][is_scored]).reshape(is_scored.sum(), -1)
     rounds = rows[metrics.ROUND].to_numpy(dtype=np.float64)
+    ends = rows[metrics.COHORT].list.len().cumsum().to_numpy(dtype=np.int64)
+    cohorts = np.split(_flat(rows[metrics.COHORT]).astype(np.int64), ends[:-1])
     last, absence = np.full(accuracy.shape[1], np.nan), []
-    for number, cohort, scored in zip(rounds, rows[metrics.COHORT], is_scored, strict=True):
-        last[np.asarray(cohort, dtype=np.int64)] = number
+    for number, cohort, scored in zip(rounds, cohorts, is_scored, strict=True):
+        last[cohort] = number
         if scored:
             absence.append(number - last)
     best = np.fmax.accumulate(accuracy, axis=0)
     return WorkerCurves(rounds[is_scored], accuracy, best - accuracy, np.array(absence))
+
+
+def _flat(lists: "pd.Series[Any]") -> Numbers:
+    """The numbers of all lists of a column, one list after the other."""
+    return np.asarray(lists.list.flatten().to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
 def late_forgetting(runs: Runs) -> "pd.Series[float]":
