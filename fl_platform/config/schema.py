@@ -235,10 +235,10 @@ def flatten(values: dict[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
     for name, value in values.items():
         if not isinstance(name, str):
             raise UserError(f"'{prefix}{name}' is not a key: it is a {type(name).__name__}, keys are words")
-        if isinstance(value, dict) and value:
+        if value and isinstance(value, dict):
             leaves += flatten(value, f"{prefix}{name}.")
         else:
-            leaves.append((f"{prefix}{name}", value))
+            leaves.append((prefix + name, value))
     return leaves
 
 

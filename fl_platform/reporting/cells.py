@@ -103,7 +103,7 @@ def cell_runs(runs: Runs, select: Selection = "only") -> list[CellRuns]:
     _check_present(ended, ("algorithm.name", "seed", "data.name", "cohort_size"))
     ended = with_defaults(ended.sort_values(["config.seed", "started"]))
     measure = "late_accuracy" if select.endswith("_late") else "top_accuracy"
-    values: dict[str, float] = dict(per_run(runs, measure)[measure].items())
+    values = dict(zip(runs.runs["run_id"], per_run(runs, measure)[measure], strict=True))
     if select.startswith("validation"):
         found, kept = _by_held_out_data(ended, values)
     else:

@@ -46,10 +46,28 @@ class RunDirectory:
     def __init__(self, output: Path, run_id: str) -> None:
         self.output, self.run_id = output, run_id
         self.path = output / run_id
-        self.attempts = self.path / ATTEMPTS
-        self.config_file = self.path / "config.yaml"
-        self.description_file = self.path / "run.json"
-        self.result_file = self.path / "result.json"
+
+    @property
+    def attempts(self) -> Path:
+        return self.path / ATTEMPTS
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def description_file(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def result_file(self) -> Path:
+        return self.path / "result.json"
+
+    def stamps(self) -> dict[str, tuple[int, int]]:
+        """(time, size) of every file that says what became of the run, (0, 0) of one that is not there."""
+        rounds = {f"{number:04d}": rounds_file(self._attempt(number)) for number in sorted(self._numbers())}
+        files = (self.config_file, self.description_file, self.result_file)
+        return {file.name: stamp(file) for file in files} | {name: stamp(file) for name, file in rounds.items()}
 
     def start_attempt(self) -> Path:
         """Make a fresh, numbered directory and return it.
@@ -220,6 +238,15 @@ def is_summary(values: dict[str, Any]) -> bool:
     return RunStatus.parse(values.get(metrics.STATUS)) is not None and all(
         isinstance(values[name], int | float | None) for name in numbers if name in values
     )
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """When a file was written, in ns, and its size; (0, 0) where it is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return (found.st_mtime_ns, found.st_size)
 
 
 def rounds_file(attempt: Path) -> Path:

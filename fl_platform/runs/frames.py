@@ -92,11 +92,11 @@ def to_frames(records: list[RunRecord]) -> Runs:
             "exit_code": record.exit_code,
             "source": _leaf(record.source),
         }
-        row |= {f"config.{name}": _leaf(value) for name, value in sorted(flatten(record.config))}
+        row |= {name: _leaf(value) for name, value in sorted(flatten(record.config, "config."))}
         row |= {
-            f"summary.{name}": _leaf(value)
-            for name, value in sorted(flatten(record.summary))
-            if not name.startswith("_")
+            name: _leaf(value)
+            for name, value in sorted(flatten(record.summary, "summary."))
+            if not name.startswith("summary._")
         }
         rows.append(row)
     tables = [

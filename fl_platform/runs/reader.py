@@ -14,7 +14,7 @@ from fl_platform.config.schema import flatten
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError
 from fl_platform.runs import cache, liveness, metrics, wandb_logs
-from fl_platform.runs.directory import RunDirectory, check_plain, checksum_of_bytes
+from fl_platform.runs.directory import RunDirectory, check_plain, checksum_of_bytes, stamp
 from fl_platform.runs.formats import FormatError
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
 from fl_platform.runs.rows import RowReader
@@ -32,26 +32,17 @@ def read_directory(path: Path, wandb_log: Path | None = None, cache_dir: Path | 
     The record of a run that has ended is kept in a cache beside the runs while its files stay as they are.
     """
     files = RunDirectory(path.parent, path.name)
-    rounds = files.counted_rounds(has_result=True)
-    stamps = [_stamp(file) for file in (files.config_file, files.description_file, files.result_file, rounds) if file]
-    key = cache.key_of(path, [str(rounds), *stamps])
+    stamps = files.stamps()
+    key = cache.key_of(path, stamps)  # which attempt counts follows from the result
     place = cache.place_of(path, cache_dir or path.absolute().parent / cache.NAME)
-    kept = cache.load(place, key) if files.result_file.exists() else None
+    kept = cache.load(place, key) if any(stamps[files.result_file.name]) else None
     if kept is not None:
         return kept
     record = RunReader(path, lists=True).read(wandb_log)
     assert record is not None  # a first read always returns a record
-    if record.status and record.status.has_ended and rounds is not None:
+    if record.status and record.status.has_ended and files.counted_rounds(has_result=True) is not None:
         cache.save(place, key, record)
     return record
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        stat = path.stat()
-    except OSError:
-        return (0, 0)
-    return (stat.st_mtime_ns, stat.st_size)
 
 
 class RunReader:
@@ -181,16 +172,16 @@ class RunReader:
 
     def _changed(self, path: Path) -> bool:
         """Whether a file was written, or removed, since the last look."""
-        stamp = _stamp(path)[0]
-        before, self._stamps[path.name] = self._stamps.get(path.name, 0), stamp
-        self.updated = max(self.updated, stamp / 1e9)
-        return stamp != before
+        written, _ = stamp(path)
+        before, self._stamps[path.name] = self._stamps.get(path.name, 0), written
+        self.updated = max(self.updated, written / 1e9)
+        return written != before
 
     def _read_rows(self, has_result: bool) -> bool:
         path = self._files.counted_rounds(has_result=has_result)
         has_new = self._rows.read(path)
         if has_new and path is not None:
-            self.updated = max(self.updated, _stamp(path)[0] / 1e9)
+            self.updated = max(self.updated, stamp(path)[0] / 1e9)
             self._found.pop(path.name, None)
             if has_result and path.name in self._noted:
                 with contextlib.suppress(OSError), open_regular(path) as file:

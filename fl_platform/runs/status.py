@@ -33,7 +33,10 @@ class RunStatus(StrEnum):
     @classmethod
     def parse(cls, value: object) -> "RunStatus | None":
         """The status that a file names, or None where it names none."""
-        return next((status for status in cls if status == value), None)
+        try:
+            return cls(value)  # type: ignore[arg-type]
+        except ValueError:
+            return None
 
 
 class Ending(StrEnum):
@@ -66,7 +69,10 @@ class Ending(StrEnum):
     @classmethod
     def parse(cls, value: object) -> "Ending | None":
         """The ending that a file names, or None where it names none."""
-        return next((ending for ending in cls if ending == value), None)
+        try:
+            return cls(value)  # type: ignore[arg-type]
+        except ValueError:
+            return None
 
     @classmethod
     def of(cls, status: RunStatus | None, noted: object = None) -> "Ending":

@@ -54,6 +54,24 @@ def test_records_are_those_of_one_process(runs: list[Path], tmp_path: Path) -> N
     assert all(map(same, alone, read_directories(dict.fromkeys(runs), helpers=2)))  # from the cache
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.yaml", "seed: 10"),
+        ("run.json", '{"name": "other"}'),
+        ("result.json", '{"status": "diverged", "rounds": 2}'),
+        ("attempts/0001/rounds.jsonl", '{"round": 1, "test/accuracy": 0.5}\n'),
+        ("attempts/0000/rounds.jsonl", '{"round": 1, "test/accuracy": 0.5}\n'),  # of results without a name, the oldest
+    ],
+)
+def test_every_file_of_a_run_is_part_of_its_key(runs: list[Path], name: str, text: str) -> None:
+    before = read_directory(runs[0])
+    (runs[0] / name).parent.mkdir(exist_ok=True)
+    (runs[0] / name).write_text(text, encoding="utf-8")
+    assert not same(read_directory(runs[0]), before)
+    assert same(read_directory(runs[0]), read_directory(runs[0], None, runs[0].parent / "other"))
+
+
 def test_a_run_that_changed_is_read_again(runs: list[Path]) -> None:
     read_directories(dict.fromkeys(runs), helpers=1)
     (runs[1] / "result.json").write_text('{"status": "diverged", "rounds": 2}', encoding="utf-8")
