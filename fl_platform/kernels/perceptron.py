@@ -153,6 +153,21 @@ class Steps(nn.Module):
             losses.append(write_gradient(self.layers, weights, x, y, None, statistics, rate))
         return torch.stack(losses)
 
+    @torch.jit.export
+    def logits(self, params: Tensor, buffers: Tensor, x: Tensor) -> Tensor:
+        weights, statistics = views(params, self.cuts[0]), views(buffers, self.cuts[1])
+        x = x.flatten(1)
+        for layer in self.layers:
+            if layer.kind == "relu":
+                x = x.relu_()  # the first layer is a linear one, so these are not the samples
+            elif layer.kind == "linear":
+                x = product(x, weights[layer.weight], weights[layer.bias])
+            else:
+                weight, bias = weights[layer.weight], weights[layer.bias]
+                mean, variance = statistics[layer.mean], statistics[layer.variance]
+                x = torch.batch_norm(x, weight, bias, mean, variance, False, 0.0, layer.eps, False)
+        return x
+
 
 _COMPILED: dict[Any, Any] = {}
 _COMPILING = Lock()
@@ -245,3 +260,9 @@ class Perceptron:
         with torch.inference_mode():
             losses: Tensor = self.compiled.descend(params, buffers, batches, labels, rate)
         return losses
+
+    def logits(self, params: Vector, buffers: Vector, x: Tensor) -> Tensor:
+        """The network's outputs in evaluation mode."""
+        with torch.inference_mode():
+            found: Tensor = self.compiled.logits(params, buffers, x)
+        return found

@@ -52,6 +52,21 @@ def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates
     assert torch.equal(buffers, network.initial_buffers) == (norm == "none" or not updates_statistics)
 
 
+@pytest.mark.parametrize("norm", ["batch", "none"])
+@pytest.mark.parametrize(("samples", "side"), [(0, 6), (1, 6), (9, 6), (64, 150)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logits_have_the_bits_of_the_layers(runs_as, norm, samples, side, dtype):
+    network, draw = mlp(norm, dtype, side), torch.Generator().manual_seed(5)
+    kernel, buffers = Perceptron.of(network), network.initial_buffers + 0.5
+    x = torch.randn(samples, 1, side, 5, generator=draw, dtype=dtype)
+    before = x.clone()
+    with torch.no_grad(), onednn.Linear():
+        views = network.parameters.views(network.initial_params)
+        expected = network.single(views, buffers, x, Pass(train=False)).logits
+    assert kernel.logits(network.initial_params, buffers, x).equal(expected)
+    assert x.equal(before)
+
+
 @pytest.mark.parametrize(
     "module",
     [
