@@ -1,4 +1,4 @@
-"""What each kernel saves of the round it serves: a run of W1 whose rounds have it and do without it in turn.
+"""What each kernel saves of the round it serves: a run of W1 or W2 whose rounds have it and do without it in turn.
 
     python -m benchmarks.kernels [--rounds 60] [--only descend] [--wall]
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
@@ -26,17 +27,20 @@ from fl_platform import qp
 from fl_platform.algorithms import gradma
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
+from fl_platform.engines import evaluation
 from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
-from fl_platform.kernels import compiled_products, onednn, row_products
+from fl_platform.kernels import compiled_products, onednn, pooling, row_products
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.recycled import Recycler
 
 FEDAVG, TWO_THREADS = w1_arguments(), w1_arguments("threads=2")
 GRADMA = w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100")
 GRADMA_S = w1_arguments("algorithm.name=gradma_s", "algorithm.memory_size=100")
+LENET = w1_arguments("data.name=random_cifar10", "model.name=lenet5")  # W2
+OTHERS = SimpleNamespace(of=lambda network: None)  # in whose eyes no network is a perceptron
 
 
 def matrix_products(rows: Any, slots: Any, vector: Any, start: int, stop: int) -> Any:
@@ -71,8 +75,11 @@ CASES = (
     Case("TorchScript, gradient", GRADMA, Perceptron, "gradient", in_python("gradient")),
     Case("TorchScript, descend", FEDAVG, Perceptron, "descend", in_python("descend")),
     Case("TorchScript, two threads", TWO_THREADS, Perceptron, "descend", in_python("descend")),
-    Case("oneDNN, evaluation", FEDAVG, onednn, "Linear", nullcontext),
-    Case("oneDNN, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], onednn, "Linear", nullcontext),
+    Case("perceptron, evaluation", FEDAVG, evaluation, "Perceptron", OTHERS),
+    Case("perceptron, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], evaluation, "Perceptron", OTHERS),
+    Case("oneDNN, evaluation with GroupNorm", [*FEDAVG, "model.norm=group"], onednn, "Linear", nullcontext),
+    Case("pooling", LENET, pooling, "Maxima", nullcontext),
+    Case("pooling, bf16-mixed", [*LENET, "precision=bf16-mixed"], pooling, "Maxima", nullcontext),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",

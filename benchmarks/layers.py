@@ -72,7 +72,8 @@ def layer_bound(module: FederatedModule, samples: float, repeats: int) -> Second
     network = module.network.export(module.global_params, module.global_buffers)
     shapes = input_shapes(network.eval(), module.test_samples.whole()[:2])
     steps, size = samples / module.config.batch_size, module.config.batch_size
-    chunk = min(batch_of(module.test_samples.whole()), len(module.test_samples))
+    weights = module.network.parameters.views(module.global_params)
+    chunk = batch_of(module.network, weights, module.global_buffers, module.test_samples.whole())
     times = []
     for index, (layer, shape) in enumerate(shapes):
         times.append(training_time(layer, shape, size, repeats * 5, index == 0) * steps)

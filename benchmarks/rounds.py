@@ -88,7 +88,8 @@ def evaluation(quick: bool) -> list[Entry]:
     """One evaluation with loss and per-class figures, against a bare forward pass of the same module and images."""
     module = w1(quick).module
     images = module.test_samples.whole()
-    chunks = torch.split(images, batch_of(images))
+    weights = module.network.parameters.views(module.global_params)
+    chunks = torch.split(images, batch_of(module.network, weights, module.global_buffers, images))
     bare = exported(module)
 
     @torch.no_grad()

@@ -13,19 +13,27 @@ from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.further_metrics import further_metrics
 from fl_platform.engines.ranks import Ranks
-from fl_platform.kernels import onednn
+from fl_platform.kernels import onednn, pooling
+from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models.code import code_of
 from fl_platform.models.flat import Vector
 from fl_platform.models.layers import Pass
-from fl_platform.models.network import Network, allowing_tf32
+from fl_platform.models.network import Network, Weights, allowing_tf32
 
 PIXELS = 800_000
-"""Numbers per forward pass on a CPU: the activations of the paper's networks stay in its cache."""
+"""Numbers per forward pass on a CPU."""
+ACTIVATIONS = 3_200_000
+"""Numbers in the largest tensor of such a pass: it stays in the cache, and in memory that malloc keeps for the next."""
+WORTH_IT = 128
+"""Samples from which on a pass is not made shorter for that: layers rearrange their weights in every one."""
 NUMBERS_PER_TOKEN = 32
 """What a token id counts for: an embedding makes so many numbers of it, or a few times more."""
 DEVICE_PIXELS = 1 << 22
 """The same on an accelerator, where launches count and not a cache: a gigabyte of activations of ResNet-20. Not
 measured on one."""
+
+FEW_CLASSES = 16
+"""Below it a softmax over the classes of a sample is computed number by number on a CPU: a vector holds as many."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +64,31 @@ class Scores:
         )
 
 
-def batch_of(inputs: Tensor) -> int:
+def batch_of(network: Network, weights: Weights, buffers: Vector, inputs: Tensor) -> int:
     """Samples per forward pass; the passes are of nearly equal length, so that threads end together."""
-    most_numbers = PIXELS if code_of(inputs) == "cpu" else DEVICE_PIXELS
     numbers = math.prod(inputs.shape[1:])
     if not inputs.is_floating_point():
         numbers *= NUMBERS_PER_TOKEN
-    most = max(50, most_numbers // numbers)
+    if code_of(inputs) == "cpu":
+        held = ACTIVATIONS // network.widest(weights, buffers, inputs)
+        most = min(PIXELS // numbers, max(WORTH_IT, held))
+    else:
+        most = DEVICE_PIXELS // numbers
+    most = max(50, most)
     return math.ceil(len(inputs) / math.ceil(len(inputs) / most)) if len(inputs) else most
+
+
+def logits_of(network: Network, weights: Weights, buffers: Vector, inputs: Tensor) -> Tensor:
+    """The logits of some samples, by kernels for passes without gradient."""
+    with torch.no_grad(), onednn.Linear(), pooling.Maxima():  # known to this thread only
+        return network.single(weights, buffers, inputs, Pass(train=False)).logits
+
+
+def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """The cross-entropy of all samples; of few classes on a CPU with samples side by side, which vectors hold."""
+    if code_of(logits) == "cpu" and logits.shape[1] < FEW_CLASSES:
+        logits, labels = logits.t().unsqueeze(0), labels.unsqueeze(0)
+    return F.cross_entropy(logits, labels, reduction="sum")
 
 
 @torch.no_grad()
@@ -81,16 +106,19 @@ def evaluate(
     share = ranks.share(len(samples))
     inputs, labels = samples.whole()[share], samples.all_labels[share]
     weights = network.parameters.views(params)
+    perceptron = Perceptron.of(network) if inputs.device.type == "cpu" else None  # as in training
 
     def forward(chunk: Tensor) -> Tensor:
-        with torch.no_grad(), onednn.Linear():  # known to this thread only
-            return network.single(weights, buffers, chunk, Pass(train=False)).logits
+        if perceptron is not None:
+            return perceptron.logits(params, buffers, chunk)
+        return logits_of(network, weights, buffers, chunk)
 
     with allowing_tf32(network.allows_tf32):
-        logits = torch.cat(threads.map(forward, torch.split(inputs, batch_of(inputs))))
+        size = batch_of(network, weights, buffers, inputs)
+        logits = torch.cat(threads.map(forward, torch.split(inputs, size)))
     is_hit = (logits.argmax(1) == labels).double()
     sums = torch.zeros(1 + 2 * num_classes, dtype=torch.float64, device=logits.device)
-    sums[0] = F.cross_entropy(logits, labels, reduction="sum")
+    sums[0] = summed_loss(logits, labels)
     sums[1 : 1 + num_classes].index_add_(0, labels, is_hit)  # no bincount, whose length the host would wait for
     sums[1 + num_classes :].index_add_(0, labels, torch.ones_like(is_hit))
     ranks.sum(sums)

@@ -69,7 +69,7 @@ def score_one_model(
     sums = torch.zeros(2, tests.num_workers, dtype=torch.float64, device=samples.device)
     if len(indices):
         first = samples.batch(indices[:1])
-        size = batch_of(first.expand(len(indices), *first.shape[1:]))
+        size = batch_of(network, weights, buffers, first.expand(len(indices), *first.shape[1:]))
         with allowing_tf32(network.allows_tf32):
             logits = torch.cat(threads.map(forward, torch.split(indices, size)))
         sums.index_add_(

@@ -17,7 +17,7 @@ from fl_platform.config.schema import Config
 from fl_platform.data import datasets
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.prepare import prepare
-from fl_platform.engines.evaluation import batch_of
+from fl_platform.engines.evaluation import batch_of, logits_of
 from fl_platform.engines.ranks import Ranks
 from fl_platform.errors import UserError
 from fl_platform.federation.algorithm_state import federation_of
@@ -26,7 +26,6 @@ from fl_platform.federation.build import make_algorithm, make_network
 from fl_platform.federation.compression import error_memory
 from fl_platform.federation.dry_round import META, DryRound, blank, bytes_of
 from fl_platform.models.code import standing_for
-from fl_platform.models.layers import Pass
 from fl_platform.models.network import PRECISIONS, Network
 
 RANKS = (2, 4, 8)
@@ -173,7 +172,8 @@ def _evaluation(network: Network, params: Tensor, buffers: Tensor, images: Tenso
     if not len(images):
         return 0
     weights = network.parameters.views(params)
+    batch = images[: batch_of(network, weights, buffers, images)]
     allocations = Allocations(META)
-    with allocations, torch.no_grad():
-        network.single(weights, buffers, images[: batch_of(images)], Pass(train=False))
+    with allocations:
+        logits_of(network, weights, buffers, batch)
     return allocations.peak + 2 * len(images) * classes * params.element_size()

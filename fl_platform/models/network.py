@@ -1,13 +1,15 @@
 """A network as a function of flat parameters, for one worker or for a stack of workers."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from fl_platform.models.flat import Binding, Layout, Stack, Vector
 from fl_platform.models.layers import Features, Pass, running
@@ -68,6 +70,22 @@ class Output:
     activations: Sequence[Tensor]
 
 
+class Widest(TorchFunctionMode):
+    """Notes how many numbers per sample the largest tensor has that a function of torch returns for a batch."""
+
+    def __init__(self, batch: Tensor) -> None:
+        super().__init__()
+        self._samples, self.numbers = len(batch), math.prod(batch.shape[1:])
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, Tensor) and found.shape[:1] == (self._samples,):  # and not a weight
+            self.numbers = max(self.numbers, math.prod(found.shape[1:]))
+        return found
+
+
 class Network:
     """The skeleton of a model; its weights are arguments.
 
@@ -83,6 +101,7 @@ class Network:
         self._binding = Binding(module)
         self.initial_params, self.initial_buffers = self._binding.read()
         self._calls = [calls(block) for block in self.blocks]
+        self._widest: dict[torch.Size, int] = {}  # by the shape of a sample
 
     @property
     def parameters(self) -> Layout:
@@ -122,6 +141,16 @@ class Network:
             return Output(x, forward_pass.features, activations)
         features, dtype = forward_pass.features, buffers.dtype
         return Output(x.to(dtype), None if features is None else features.to(dtype), activations)
+
+    def widest(self, weights: Weights, buffers: Vector, x: Tensor) -> int:
+        """Numbers per sample in the largest tensor of a forward pass in evaluation mode, found with two samples."""
+        shape = x.shape[1:]
+        if shape not in self._widest:
+            some = x[:2]
+            with torch.no_grad(), Widest(some) as seen:
+                self.single(weights, buffers, some, Pass(train=False))
+            self._widest[shape] = seen.numbers
+        return self._widest[shape]
 
     def _arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
         """A forward pass in ``autocast``; weights are used once a pass, so no converted copy is kept for another."""
