@@ -6,13 +6,14 @@ GFLOP/s where oneDNN has 255. The plain twin is ``F.linear``; sums are parted el
 ``product`` is what a large layer is computed by wherever bits count: in the perceptron's kernel, and under the mode
 ``Linear``, in which forward passes of the loop engine run whose gradients autograd takes. Whether a layer is large
 depends on its shape alone, so methods that reduce to one another have equal bits, with the kernel or without.
-Evaluations run in the mode too.
+Evaluations of other networks than perceptrons run in the mode too.
 
 oneDNN's own ReLU in the same call is not used: it turns a NaN into a zero, and a model that diverged would go on.
 
 Gain (W1, one thread, CPU time of rounds with and without in turn): in training 13 % of a round of FedAvg and of GradMA
 (``benchmarks.compare_checkouts`` with ``by_mkl`` in the perceptron: 44.7 ms for 51.2, 100 for 115); in an evaluation
-22 % of a round of FedAvg and 18 % with BatchNorm (``benchmarks.kernels``, load 10: 59 ms for 76, 65 for 79). Methods
+22 % of a round of FedAvg and 18 % with BatchNorm (load 10: 59 ms for 76, 65 for 79; when perceptrons were evaluated in
+the mode). Methods
 whose gradients autograd takes gain nothing: the mode costs as much (MOON 103 ms for 102, FedLC 67 for 64).
 """
 

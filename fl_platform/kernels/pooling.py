@@ -3,8 +3,9 @@
 Its plain twin is ``F.max_pool2d``, which writes an int64 index beside every maximum, for a gradient. The values are the
 same, NaN included; of zeros of both signs either may be found.
 
-Gain (``python -m benchmarks.kernels --only pooling``, W2, one thread, CPU time of rounds with and without in turn):
-GAINS
+Gain (``python -m benchmarks.kernels --only pooling``, W2, one thread, CPU time of rounds with and without in turn, at a
+load of 5): 6.8 % of a round in bf16-mixed (1,269 ms for 1,361), 3.6 % in float32 (1,889 for 1,960). Images that are not
+channels last gain more: torch's pooling takes 6.1 ms for 64 of 32 x 28 x 28, this 0.5.
 """
 
 from collections.abc import Callable, Sequence
