@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from fl_platform.errors import UserError
 from fl_platform.paper.methods import Style
 from fl_platform.reporting import canvas
+from fl_platform.reporting.cells import is_held_out
 from fl_platform.reporting.curves import Curve, Seed, average
 from fl_platform.reporting.measures import by_round, is_share
 from fl_platform.reporting.panel_text import axis_name, share_labels
@@ -63,11 +64,14 @@ class Chart:
 
     metric: str
     axis: str = "rounds"
+    is_held_out: bool = False  # measured on training data that was held out, not on the test set
 
     @property
     def label(self) -> str:
         """The name of the y axis."""
         known = LABELS.get(self.metric)
+        if known and self.is_held_out and known.startswith("Test "):
+            return known.replace("Test", "Held-out", 1)
         return known or canvas.label(f"{self.metric} (%)" if is_share(self.metric) else self.metric)
 
 
@@ -85,6 +89,9 @@ def curve_figure(
     if not panels or not charts or not needed <= set(runs.rounds.columns):
         shown = ", ".join(sorted({chart.metric for chart in charts})) or "qp/*"
         raise UserError(f"no finished run has what this figure shows ({shown})")
+    drawn = runs.runs["run_id"].isin([run_id for lines in panels.values() for line in lines for run_id in line.run_ids])
+    if is_held_out(runs.runs[drawn]).all():
+        charts = [replace(chart, is_held_out=True) for chart in charts]
     axes = {AXES[chart.axis] for chart in charts} - {metrics.ROUND}
     drawn = {run_id for lines in panels.values() for line in lines for run_id in line.run_ids}
     tables = by_round(runs, {chart.metric for chart in charts} | axes, drawn)

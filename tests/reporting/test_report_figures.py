@@ -108,6 +108,13 @@ def test_rates_lie_on_a_logarithmic_axis() -> None:
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0.01", "0.03", "0.1"]
 
 
+def test_accuracy_on_held_out_data_is_not_called_test_accuracy() -> None:
+    held_out = make_log("fedavg", data__validation_fraction=0.1)
+    tested = make_log("fedprox", data__validation_fraction=0.0)
+    assert figures.accuracy_curves(load(held_out)).axes[0].get_ylabel() == "Held-out accuracy (%)"
+    assert figures.accuracy_curves(load(held_out, tested)).axes[0].get_ylabel() == "Test accuracy (%)"
+
+
 def test_lines_that_end_too_close_get_a_panel_of_their_end() -> None:
     rise = 1 - 0.7 ** np.arange(1, 31)
     close = [make_log(name, accuracy=(0.9 + place / 1000) * rise) for place, name in enumerate(list(METHODS)[:9])]
