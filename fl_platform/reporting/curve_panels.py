@@ -89,11 +89,10 @@ def curve_figure(
     if not panels or not charts or not needed <= set(runs.rounds.columns):
         shown = ", ".join(sorted({chart.metric for chart in charts})) or "qp/*"
         raise UserError(f"no finished run has what this figure shows ({shown})")
-    drawn = runs.runs["run_id"].isin([run_id for lines in panels.values() for line in lines for run_id in line.run_ids])
-    if is_held_out(runs.runs[drawn]).all():
-        charts = [replace(chart, is_held_out=True) for chart in charts]
     axes = {AXES[chart.axis] for chart in charts} - {metrics.ROUND}
     drawn = {run_id for lines in panels.values() for line in lines for run_id in line.run_ids}
+    if is_held_out(runs.runs[runs.runs["run_id"].isin(drawn)]).all():
+        charts = [replace(chart, is_held_out=True) for chart in charts]
     tables = by_round(runs, {chart.metric for chart in charts} | axes, drawn)
     places = [Place(title, chart) for title in panels for chart in charts]
     figure, is_crowded = _figure(panels, places, tables, smooth, each_seed)
