@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fl_platform.cli.parser import Parser
+from fl_platform.cli.sweep_files import prune_options, prune_runs, restore_options, restore_results, target_options
 from fl_platform.errors import UserError, sentence
 
 if TYPE_CHECKING:
@@ -51,21 +52,6 @@ def main(args: list[str]) -> int:
     declare(own)
     options = own.parse_intermixed_args(args[1:])
     return execute(options)
-
-
-SWEEP = "the YAML, the name of a packaged sweep such as table_mnist, or (except for run) the directory of a sweep"
-
-
-def target_options(parser: argparse.ArgumentParser, help: str = SWEEP) -> None:
-    """Declare the sweep and the keys it was launched with."""
-    parser.add_argument("target", type=Path, metavar="SWEEP", help=help)
-    parser.add_argument(
-        "keys",
-        nargs="*",
-        metavar="key=value",
-        help="keys that override every trial, or key=[A,B] to keep only some values of a swept key; "
-        "they are part of the sweep's identity",
-    )
 
 
 def run_options(parser: argparse.ArgumentParser) -> None:
@@ -148,18 +134,6 @@ def best_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write the chosen-values file there instead of printing it"
     )
-
-
-def prune_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``sweep prune``."""
-    target_options(parser, "the YAML, the name or the directory of a sweep, or a directory of runs, such as runs")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be dropped, and drop nothing")
-
-
-def restore_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``sweep restore``."""
-    parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="such as reports/NAME/runs.parquet")
-    parser.add_argument("--into", type=Path, default=Path("runs"), metavar="DIR", help="output.dir of the sweeps")
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -335,37 +309,4 @@ def choose_best(args: argparse.Namespace) -> int:
         print(f"{sum(map(len, found))} configurations written to {args.write}")
     else:
         print(yaml.safe_dump(content, sort_keys=False), end="")
-    return 0
-
-
-def prune_runs(args: argparse.Namespace) -> int:
-    """Drop the checkpoints of runs that have their result, and say how much that was."""
-    from fl_platform.sweeps.definition import OVERRIDES_COPY, find_sweep
-    from fl_platform.sweeps.disk import in_words, prune, runs_in, runs_of_sweep
-    from fl_platform.sweeps.ledger import Ledger
-
-    if args.target.is_dir() and not args.keys and not (args.target / OVERRIDES_COPY).is_file():
-        runs, where = list(runs_in(args.target)), args.target
-        if not runs:
-            raise UserError(f"{args.target} holds no runs; give a sweep, or the output.dir of runs")
-    else:
-        sweep, where = find_sweep(args.target, args.keys)
-        with Ledger(where, read_only=True) as ledger:
-            runs = list(runs_of_sweep(ledger, sweep.output))
-    found = prune(runs, is_dry=args.dry_run)
-    verb = "would be dropped" if args.dry_run else "dropped"
-    print(f"{where}: {in_words(found.bytes)} of checkpoints of {found.runs} runs that have their result {verb}")
-    if found.kept:
-        print(f"{found.kept} runs that have not ended keep theirs")
-    return 0
-
-
-def restore_results(args: argparse.Namespace) -> int:
-    """Write the results of an archive back as run directories."""
-    from fl_platform.runs.directory import check_writable
-    from fl_platform.sweeps.restore import restore
-
-    check_writable(args.into, f"--into {args.into}")
-    written, known = restore(args.archive, args.into)
-    print(f"{args.archive}: {known} runs that ended, {written} of them new in {args.into}")
     return 0

@@ -235,7 +235,7 @@ def flatten(values: dict[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
     for name, value in values.items():
         if not isinstance(name, str):
             raise UserError(f"'{prefix}{name}' is not a key: it is a {type(name).__name__}, keys are words")
-        if value and isinstance(value, dict):
+        if isinstance(value, dict) and value:
             leaves += flatten(value, f"{prefix}{name}.")
         else:
             leaves.append((prefix + name, value))
