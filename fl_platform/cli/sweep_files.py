@@ -34,8 +34,9 @@ def restore_options(parser: argparse.ArgumentParser) -> None:
 
 def prune_runs(args: argparse.Namespace) -> int:
     """Drop the checkpoints of runs that have their result, and say how much that was."""
+    from fl_platform.runs.writing import bytes_text
     from fl_platform.sweeps.definition import OVERRIDES_COPY, find_sweep
-    from fl_platform.sweeps.disk import in_words, prune, runs_in, runs_of_sweep
+    from fl_platform.sweeps.disk import prune, runs_in, runs_of_sweep
     from fl_platform.sweeps.ledger import Ledger
 
     if args.target.is_dir() and not args.keys and not (args.target / OVERRIDES_COPY).is_file():
@@ -48,7 +49,7 @@ def prune_runs(args: argparse.Namespace) -> int:
             runs = list(runs_of_sweep(ledger, sweep.output))
     found = prune(runs, is_dry=args.dry_run)
     verb = "would be dropped" if args.dry_run else "dropped"
-    print(f"{where}: {in_words(found.bytes)} of checkpoints of {found.runs} runs that have their result {verb}")
+    print(f"{where}: {bytes_text(found.bytes)} of checkpoints of {found.runs} runs that have their result {verb}")
     if found.kept:
         print(f"{found.kept} runs that have not ended keep theirs")
     return 0

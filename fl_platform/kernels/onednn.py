@@ -13,8 +13,8 @@ oneDNN's own ReLU in the same call is not used: it turns a NaN into a zero, and 
 Gain (W1, one thread, CPU time of rounds with and without in turn): in training 13 % of a round of FedAvg and of GradMA
 (``benchmarks.compare_checkouts`` with ``by_mkl`` in the perceptron: 44.7 ms for 51.2, 100 for 115); in an evaluation
 22 % of a round of FedAvg and 18 % with BatchNorm (load 10: 59 ms for 76, 65 for 79; when perceptrons were evaluated in
-the mode). Methods
-whose gradients autograd takes gain nothing: the mode costs as much (MOON 103 ms for 102, FedLC 67 for 64).
+the mode). Methods whose gradients autograd takes gain nothing: the mode costs as much (MOON 103 ms for 102, FedLC 67
+for 64).
 """
 
 import platform

@@ -18,6 +18,7 @@ from fl_platform.reporting.selection import Selection
 from fl_platform.reporting.statistics import t_interval
 from fl_platform.runs.frames import Runs
 from fl_platform.runs.status import Ending, RunStatus
+from fl_platform.runs.writing import bytes_text
 
 PAPER_SEEDS = 3
 Bold = Literal["best", "supported"]
@@ -163,15 +164,6 @@ def target_text(row: dict[Any, Any], unit: str, seeds: int) -> str:
     else:
         text = {"rounds": f"{row[unit]:,.0f}", "seconds": f"{row[unit]:,.1f}"}.get(unit) or bytes_text(row[unit])
     return with_remarks(text, row, seeds)
-
-
-def bytes_text(count: float) -> str:
-    """``1.23 GB``: powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
 
 
 def scenario_targets(runs: Runs, cells: list[CellRuns], target: float | str | None) -> dict[Scenario, Target]:

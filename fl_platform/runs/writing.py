@@ -1,4 +1,4 @@
-"""Writes files completely or not at all, and turns refusals of the file system into one sentence."""
+"""Writes files completely or not at all, and turns refusals of the file system into one sentence; sizes as text."""
 
 import contextlib
 import errno
@@ -39,3 +39,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from None  # a full disk names no file
     finally:
         partial.unlink(missing_ok=True)
+
+
+def bytes_text(count: float) -> str:
+    """``1.23 GB``: powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fl_platform.runs.checkpoint_files import CHECKPOINTS, drop_checkpoints, resumed_from
 from fl_platform.runs.directory import RunDirectory
+from fl_platform.runs.writing import bytes_text
 from fl_platform.sweeps.ledger import Ledger
 
 
@@ -28,10 +29,11 @@ class DiskUse:
         mean, free = sum(self._sizes) / len(self._sizes), shutil.disk_usage(self._output).free
         if left * mean <= free:
             return ""
+        needed, each, there = map(bytes_text, (left * mean, mean, free))
         return (
-            f"{left} runs are left, which would take {in_words(left * mean)} at {in_words(mean)} each, and output.dir="
-            f"{self._output} has {in_words(free)}; checkpoint.keep_finished=false drops the checkpoints of a run that "
-            "has its result, and `sweep prune` those that are there"
+            f"{left} runs are left, which would take {needed} at {each} each, and output.dir={self._output} has "
+            f"{there}; checkpoint.keep_finished=false drops the checkpoints of a run that has its result, and "
+            "`sweep prune` those that are there"
         )
 
 
@@ -79,12 +81,3 @@ def size_of(path: Path) -> int:
         return path.stat().st_size if path.is_file() else 0
     except OSError:
         return 0
-
-
-def in_words(size: float) -> str:
-    """``1.4 GB``."""
-    for unit in ("bytes", "kB", "MB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.1f} GB"

@@ -12,6 +12,7 @@ from fl_platform.reporting.layout import Table
 from fl_platform.runs import frames as runs
 from fl_platform.runs import metrics
 from fl_platform.runs.record import RunRecord, merge
+from fl_platform.runs.writing import bytes_text
 from tests.synthetic_logs import make_log
 
 
@@ -264,7 +265,7 @@ def test_no_finished_run_is_said() -> None:
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (1.5e9, "1.50 GB"), (2e15, "2000.00 TB")]
 )
 def test_bytes_text(count: float, text: str) -> None:
-    assert tables.bytes_text(count) == text
+    assert bytes_text(count) == text
 
 
 def test_runs_from_before_an_option_existed_stand_beside_those_with_its_default() -> None:

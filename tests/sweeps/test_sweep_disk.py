@@ -8,7 +8,6 @@ import pytest
 from fl_platform.cli import main
 from fl_platform.federation.trained import load_model
 from fl_platform.runs.directory import RunDirectory
-from fl_platform.sweeps.disk import in_words
 from tests.sweeps.small_sweeps import entries_of, launch_here, quick_sweep
 
 WARNING = "runs are left, which would take"
@@ -29,7 +28,7 @@ def test_a_sweep_that_will_not_fit_says_so_once_and_goes_on(
     assert status.counts["finished"] == 4
     assert said.count(WARNING) == 1
     assert "warning: 3 runs are left" in said
-    assert "has 10 kB; checkpoint.keep_finished=false drops" in said
+    assert "has 10.00 kB; checkpoint.keep_finished=false drops" in said
 
 
 def test_a_sweep_that_fits_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +60,7 @@ def test_prune_drops_what_ended_runs_go_on_from_and_nothing_else(
     load_model(first.path, "best")
 
     assert main(["sweep", "prune", str(runs)]) == 0
-    assert "0 bytes of checkpoints of 0 runs" in capsys.readouterr().out
+    assert "0 B of checkpoints of 0 runs" in capsys.readouterr().out
 
 
 def test_prune_leaves_a_newer_attempt_alone(tmp_path: Path) -> None:
@@ -78,10 +77,3 @@ def test_prune_leaves_a_newer_attempt_alone(tmp_path: Path) -> None:
 def test_prune_of_a_directory_without_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "prune", str(tmp_path)]) == 2
     assert f"{tmp_path} holds no runs" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1234, "1.23 kB"), (999_700, "1 MB"), (57e9, "57.0 GB")]
-)
-def test_sizes_in_words(size: float, text: str) -> None:
-    assert in_words(size) == text
