@@ -1,84 +1,100 @@
-"""What ``worker_projection`` compiles: loops over plain arrays, by numba."""
+"""What ``worker_projection`` compiles: the projection of a vector by at most three anchors."""
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fl_platform.kernels.compiler import compiled, vectorised
+from fl_platform.kernels.primitives import doubles, inlined, integers, pointer, reordered
 from fl_platform.qp.dual import EARLY_EXIT
-from fl_platform.qp.enumeration import ANCHORS, EQUALLY_GOOD, SMALLEST_PIVOT
+from fl_platform.qp.enumeration import EQUALLY_GOOD, SMALLEST_PIVOT
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Found = tuple[float, float, float, float, float, float]
 """Three multipliers, how many are not zero, residual, norm ratio."""
+FOUND = 6
 
 
-def project_on_host(columns: Sequence[Tensor], segments: Sequence[tuple[int, int]], margin: float) -> dict[str, Any]:
-    """The fields of a Projection for 1 to 4 columns (S, d); the rest is (S, L, ...) in float64."""
-    vector = columns[0]
-    rows, count = len(vector), len(columns) - 1
-    projected = torch.empty_like(vector, memory_format=torch.contiguous_format)
-    numbers = np.empty((rows, len(segments), 6))
-    edges = np.array([0, *(stop for _, stop in segments)])
-    missing = [_zeros(vector.shape[1], vector.dtype)] * (ANCHORS - count)
-    for row in range(rows):
-        views = [column[row].contiguous().numpy() for column in columns]
-        _project(*views, *missing, edges, margin, projected[row].numpy(), numbers[row])
-    return {"vectors": projected, **_solution(numbers, count)}
-
-
-def enumerate_on_host(gram: Tensor, margin: float) -> dict[str, Any]:
-    """The fields of a Solution for (S, L, 4, 4) inner products of a vector and three anchors, in float64."""
-    numbers = np.empty((*gram.shape[:2], 6))
-    _solve_all(gram.contiguous().numpy(), margin, numbers)
-    return _solution(numbers, ANCHORS)
-
-
-def _solution(numbers: Array, count: int) -> dict[str, Any]:
-    values = torch.from_numpy(numbers)
-    return {
-        "multipliers": values[..., :count],
-        "active": values[..., 3].long(),
-        "residual": values[..., 4],
-        "norm_ratio": values[..., 5],
-    }
-
-
-@lru_cache(maxsize=1)
-def _zeros(width: int, dtype: torch.dtype) -> Array:
-    return np.asarray(torch.zeros(width, dtype=dtype))
-
-
-@compiled
-def _project(
-    vector: Array,
-    first: Array,
-    second: Array,
-    third: Array,
-    edges: Array,
+def project_float32(
+    columns: int,
+    anchors: int,
+    rows: int,
+    width: int,
+    edges: int,
+    segments: int,
+    projected: int,
+    found: int,
     margin: float,
-    projected: Array,
-    numbers: Array,
 ) -> None:
-    for segment in range(len(edges) - 1):
-        start, stop = edges[segment], edges[segment + 1]
-        v, a, b, c = vector[start:stop], first[start:stop], second[start:stop], third[start:stop]
-        found = _solve(products(v, a, b, c), margin)
-        for k in range(6):
-            numbers[segment, k] = found[k]
-        _combine(v, a, b, c, found[:3], projected[start:stop])
+    """Project rows of float32 numbers.
+
+    ``columns`` has the addresses of the vectors and of their anchors, up to three; ``edges`` the segments' ends, from 0
+    on. ``found`` takes the numbers of ``Found`` for every row and segment.
+    """
+    _project(columns, anchors, rows, width, edges, segments, projected, found, margin, 4, np.float32(0))
 
 
-@vectorised
-def products(v: Array, a: Array, b: Array, c: Array) -> tuple[float, ...]:
+def project_float64(
+    columns: int,
+    anchors: int,
+    rows: int,
+    width: int,
+    edges: int,
+    segments: int,
+    projected: int,
+    found: int,
+    margin: float,
+) -> None:
+    """``project_float32`` for float64 numbers."""
+    _project(columns, anchors, rows, width, edges, segments, projected, found, margin, 8, np.float64(0))
+
+
+def solve_all(grams: int, count: int, found: int, margin: float) -> None:
+    """Solve problems of three anchors, given 4 x 4 inner products of each vector and its anchors."""
+    for number in range(count):
+        g = doubles(grams + 8 * 16 * number)
+        numbers = _solve((g[0], g[1], g[2], g[3], g[5], g[6], g[7], g[10], g[11], g[15]), margin)
+        _keep(numbers, found + 8 * FOUND * number)
+
+
+@inlined
+def _project(
+    columns: int,
+    anchors: int,
+    rows: int,
+    width: int,
+    edges: int,
+    segments: int,
+    projected: int,
+    found: int,
+    margin: float,
+    size: int,
+    like: Any,
+) -> None:
+    places, ends = integers(columns), integers(edges)
+    for row in range(rows):
+        for segment in range(segments):
+            start, count = ends[segment], ends[segment + 1] - ends[segment]
+            offset = size * (row * width + start)
+            v = pointer(places[0] + offset, like)
+            a = pointer(places[min(1, anchors)] + offset, like)  # the vector stands in for anchors that there are not
+            b = pointer(places[2 if anchors > 1 else 0] + offset, like)
+            c = pointer(places[3 if anchors > 2 else 0] + offset, like)
+            numbers = _solve(_only(_products(v, a, b, c, count), anchors), margin)
+            _combine(v, a, b, c, numbers[0], numbers[1], numbers[2], pointer(projected + offset, like), count)
+            _keep(numbers, found + 8 * FOUND * (row * segments + segment))
+
+
+@inlined
+def _keep(numbers: Found, place: int) -> None:
+    kept = doubles(place)
+    kept[0], kept[1], kept[2], kept[3], kept[4], kept[5] = numbers
+
+
+@reordered
+def _products(v: Any, a: Any, b: Any, c: Any, count: int) -> tuple[float, ...]:
     """The upper triangle of the Gram matrix, row by row. Products of float32 are exact in float64."""
     vv = va = vb = vc = aa = ab = ac = bb = bc = cc = 0.0
-    for k in range(len(v)):
+    for k in range(count):
         x, y, z, w = np.float64(v[k]), np.float64(a[k]), np.float64(b[k]), np.float64(c[k])
         vv += x * x
         va += x * y
@@ -93,26 +109,34 @@ def products(v: Array, a: Array, b: Array, c: Array) -> tuple[float, ...]:
     return vv, va, vb, vc, aa, ab, ac, bb, bc, cc
 
 
-@vectorised
-def _combine(v: Array, a: Array, b: Array, c: Array, weights: tuple[float, float, float], into: Array) -> None:
+@inlined
+def _only(products: tuple[float, ...], anchors: int) -> tuple[float, ...]:
+    """The products with zero for anchors that there are not."""
+    vv, va, vb, vc, aa, ab, ac, bb, bc, cc = products
+    if anchors < 3:
+        vc = ac = bc = cc = 0.0
+    if anchors < 2:
+        vb = ab = bb = 0.0
+    if anchors < 1:
+        va = aa = 0.0
+    return vv, va, vb, vc, aa, ab, ac, bb, bc, cc
+
+
+@reordered
+def _combine(v: Any, a: Any, b: Any, c: Any, x: float, y: float, z: float, into: Any, count: int) -> None:
     """v + x a + y b + z c, rounded once. The vector stands in for anchors that do not count: their values are not read,
     and zero times a number adds nothing, not even a sign."""
-    x, y, z = weights
-    a, b, c = a if x != 0 else v, b if y != 0 else v, c if z != 0 else v
-    for k in range(len(v)):
+    if x == 0:
+        a = v
+    if y == 0:
+        b = v
+    if z == 0:
+        c = v
+    for k in range(count):
         into[k] = v[k] + (x * a[k] + y * b[k] + z * c[k])
 
 
-@compiled
-def _solve_all(gram: Array, margin: float, numbers: Array) -> None:
-    for row in range(gram.shape[0]):
-        for segment in range(gram.shape[1]):
-            (vv, va, vb, vc), (_, aa, ab, ac) = gram[row, segment, 0], gram[row, segment, 1]
-            bb, bc, cc = gram[row, segment, 2, 2], gram[row, segment, 2, 3], gram[row, segment, 3, 3]
-            numbers[row, segment] = _solve((vv, va, vb, vc, aa, ab, ac, bb, bc, cc), margin)
-
-
-@compiled
+@inlined
 def _solve(products: tuple[float, ...], margin: float) -> Found:
     pp, p0, p1, p2, a00, a01, a02, a11, a12, a22 = products
     if not math.isfinite(pp + p0 + p1 + p2 + a00 + a01 + a02 + a11 + a12 + a22):
@@ -145,7 +169,7 @@ def _solve(products: tuple[float, ...], margin: float) -> Found:
     return z0 * norm * u0, z1 * norm * u1, z2 * norm * u2, active, residual, math.sqrt(max(1 + growth, 0.0))
 
 
-@compiled
+@inlined
 def _candidate(
     support: int, q01: float, q02: float, q12: float, b0: float, b1: float, b2: float
 ) -> tuple[bool, float, float, float]:

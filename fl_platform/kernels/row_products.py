@@ -8,6 +8,8 @@ a round of GradMA-S, 77 ms for 82, and 3.6 % of a round of GradMA, whose workers
 (``benchmarks/README.md``: 7.6 ms for 12.6).
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,13 @@ NARROW = 4096
 """Segments up to this width are multiplied in float64: that is cheap, and anchors of small tensors are dependent."""
 
 
+PIECE = 1024
+"""Coordinates whose products are summed in float32, in as many sums as a vector has lanes, before they are added in
+float64: pieces of all probes stay in the first two caches."""
+MOST_PRODUCTS = 16
+"""Products of one tile."""
+
+
 def row_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: int) -> Tensor:
     """(len(slots) + 1, len(rows)) products over the coordinates from start to stop, in float64.
 
@@ -31,8 +40,6 @@ def row_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: 
     if rows.dtype == torch.float32 and code_of(rows) == "cpu":
         if rows.is_meta:  # the compiled products hold nothing but their result
             return rows.new_empty(len(slots) + 1, len(rows), dtype=torch.float64)
-        from fl_platform.kernels.compiled_products import compiled_row_products  # numba takes a second to import
-
         return compiled_row_products(rows, slots, vector, start, stop)
     return matrix_products(rows, slots, vector, start, stop, rows.dtype)
 
@@ -40,9 +47,27 @@ def row_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: 
 def compile_products(rows: Tensor) -> None:
     """Compile ``row_products`` for a matrix like this one, so that the first round does not."""
     if rows.dtype == torch.float32 and rows.device.type == "cpu" and rows.shape[1] > NARROW:
-        from fl_platform.kernels.compiler import ahead
+        compiled_products()
 
-        ahead(lambda: row_products(rows[:1], torch.tensor([0]), rows[0], 0, NARROW + 1))
+
+def compiled_products() -> Callable[..., None]:
+    """The compiled function."""
+    from fl_platform.kernels import machine_code  # which other methods do not need
+
+    return machine_code.function("fl_platform.kernels.compiled_products", "row_products", "n" * 9)
+
+
+def compiled_row_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: int) -> Tensor:
+    """``row_products`` for float32 on a CPU; ``rows`` are a contiguous matrix."""
+    vector, width = vector.contiguous(), rows.shape[1]
+    first, probes = rows.data_ptr(), [*slots.tolist(), -1]
+    places = torch.tensor([vector.data_ptr() if slot < 0 else first + 4 * width * slot for slot in probes])
+    found = torch.zeros(len(probes), len(rows), dtype=torch.float64)
+    work = torch.empty(len(probes) * PIECE + MOST_PRODUCTS)
+    compiled_products()(
+        first, len(rows), width, places.data_ptr(), len(probes), start, stop, found.data_ptr(), work.data_ptr()
+    )
+    return found
 
 
 def matrix_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: int, dtype: torch.dtype) -> Tensor:

@@ -7,25 +7,68 @@ Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with 
 GradMA, 181 ms for 250.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fl_platform import qp
 from fl_platform.models.code import code_of
+from fl_platform.qp.enumeration import ANCHORS
 from fl_platform.qp.projection import Segments, check_stack
+
+COMPILED = "fl_platform.kernels.compiled_projection"
+FOUND = 6
+"""Numbers per problem: three multipliers, how many are not zero, residual, norm ratio."""
 
 
 def project_stack(columns: Sequence[Tensor], *, segments: Segments | None = None, margin: float = 0.0) -> qp.Projection:
     """``qp.project_stack`` of 1 + C tensors (S, d), for C up to three: compiled on a CPU, as it is elsewhere."""
     if code_of(columns[0]) != "cpu":
         return qp.project_stack(columns, segments=segments, margin=margin)
+    segments = check_stack(columns, segments)
     if columns[0].is_meta:
-        return outline(columns, check_stack(columns, segments))
-    from fl_platform.kernels.compiled_projection import project_on_host  # numba takes a second to import
+        return outline(columns, segments)
+    rows, width = columns[0].shape
+    columns = [column.contiguous() for column in columns]
+    addresses = torch.tensor([column.data_ptr() for column in columns])
+    edges = torch.tensor([0, *(stop for _, stop in segments)])
+    projected = torch.empty_like(columns[0])
+    found = torch.empty(rows, len(segments), FOUND, dtype=torch.float64)
+    compiled_projection(columns[0].dtype)(
+        addresses.data_ptr(),
+        len(columns) - 1,
+        rows,
+        width,
+        edges.data_ptr(),
+        len(segments),
+        projected.data_ptr(),
+        found.data_ptr(),
+        margin,
+    )
+    return qp.Projection(vectors=projected, **as_solution(found, len(columns) - 1))
 
-    return qp.Projection(**project_on_host(columns, check_stack(columns, segments), margin))
+
+def enumerate_on_host(gram: Tensor, margin: float) -> dict[str, Any]:
+    """The fields of a Solution for (S, L, 4, 4) inner products of a vector and three anchors, in float64."""
+    from fl_platform.kernels import machine_code
+
+    gram = gram.contiguous()
+    found = torch.empty(*gram.shape[:2], FOUND, dtype=torch.float64)
+    solve_all = machine_code.function(COMPILED, "solve_all", "nnnx")
+    solve_all(gram.data_ptr(), gram.shape[0] * gram.shape[1], found.data_ptr(), margin)
+    return as_solution(found, ANCHORS)
+
+
+def as_solution(found: Tensor, anchors: int) -> dict[str, Any]:
+    """The fields of a Solution, by name."""
+    return {
+        "multipliers": found[..., :anchors],
+        "active": found[..., 3].long(),
+        "residual": found[..., 4],
+        "norm_ratio": found[..., 5],
+    }
 
 
 def outline(columns: Sequence[Tensor], segments: Segments) -> qp.Projection:
@@ -40,9 +83,14 @@ def outline(columns: Sequence[Tensor], segments: Segments) -> qp.Projection:
     )
 
 
+def compiled_projection(dtype: torch.dtype) -> Callable[..., None]:
+    """The compiled function for tensors of a type."""
+    from fl_platform.kernels import machine_code  # which other methods do not need
+
+    return machine_code.function(COMPILED, f"project_{dtype}".replace("torch.", ""), "nnnnnnnnx")
+
+
 def compile_projection(device: torch.device, dtype: torch.dtype) -> None:
     """Compile ``project_stack`` for tensors of this kind, so that the first round does not."""
     if device.type == "cpu":
-        from fl_platform.kernels.compiler import ahead
-
-        ahead(lambda: project_stack([torch.ones(1, 1, dtype=dtype)] * 2))
+        compiled_projection(dtype)

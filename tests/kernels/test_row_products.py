@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fl_platform.kernels.compiled_products import PIECE
-from fl_platform.kernels.compiled_products import compiled_row_products as row_products
 from fl_platform.kernels.row_products import NARROW, matrix_products
+from fl_platform.kernels.row_products import compiled_row_products as row_products
 from fl_platform.kernels.row_products import row_products as dispatched
 
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fl_platform import qp
 from fl_platform.errors import UserError
-from fl_platform.kernels.compiled_projection import enumerate_on_host
-from fl_platform.kernels.worker_projection import project_stack
+from fl_platform.kernels.worker_projection import enumerate_on_host, project_stack
 from fl_platform.qp.projection import enumerate_gram, stack_gram
 from tests.qp.test_qp import assert_close, seeds, small_problems
 

@@ -1,0 +1,72 @@
+"""What functions of compiled kernels are made of: how numba takes them, and numbers at addresses.
+
+Arguments of kernels are addresses and counts, so that nothing in them allocates memory, raises or calls Python. Only
+what is compiled imports this module, and with it numba.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import extending
+from numba.core import cgutils, types
+
+from fl_platform.kernels.machine_code import HOW
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+inlined: Decorator = numba.njit(**HOW)
+"""For functions that kernels call: IEEE arithmetic in the order that is written."""
+reordered: Decorator = numba.njit(**HOW, fastmath={"reassoc", "contract"})
+"""The same with sums in any order, and a product and its sum in one instruction; what is not finite stays so."""
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """A function of compiled code whose body is LLVM code."""
+    return extending.intrinsic(function)
+
+
+def call(builder: ir.IRBuilder, name: str, result: Any, arguments: list[Any]) -> Any:
+    """Call one of LLVM's own functions."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)  # type: ignore[no-untyped-call]
+
+
+@intrinsic
+def pointer(typing: Any, address: Any, like: Any) -> Any:
+    """What lies at an address, numbers of the type of ``like``: they are read and written by index."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(like)(types.intp, like), generate  # type: ignore[no-untyped-call]
+
+
+@intrinsic
+def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
+    """x y + z, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return call(builder, "llvm.fma.f32", ir.FloatType(), list(arguments))
+
+    return types.float32(*[types.float32] * 3), generate
+
+
+@inlined
+def floats(address: int) -> Any:
+    """The float32 numbers at an address."""
+    return pointer(address, np.float32(0))
+
+
+@inlined
+def doubles(address: int) -> Any:
+    """The float64 numbers at an address."""
+    return pointer(address, np.float64(0))
+
+
+@inlined
+def integers(address: int) -> Any:
+    """The int64 numbers at an address."""
+    return pointer(address, np.int64(0))
