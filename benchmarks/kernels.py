@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
-import torch
 
 from benchmarks.federation import threads, w1_arguments
 from benchmarks.scaling import WIDE, small_args
@@ -32,29 +31,18 @@ from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
-from fl_platform.kernels import compiled_products, onednn, pooling, row_products
-from fl_platform.kernels.perceptron import Perceptron
+from fl_platform.kernels import onednn, pooling, row_products
 from fl_platform.kernels.recycled import Recycler
 
 FEDAVG, TWO_THREADS = w1_arguments(), w1_arguments("threads=2")
 GRADMA = w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100")
 GRADMA_S = w1_arguments("algorithm.name=gradma_s", "algorithm.memory_size=100")
 LENET = w1_arguments("data.name=random_cifar10", "model.name=lenet5")  # W2
-OTHERS = SimpleNamespace(of=lambda network: None)  # in whose eyes no network is a perceptron
+OTHERS = SimpleNamespace(of=lambda network, dtype: None)  # in whose eyes no network is a perceptron
 
 
 def matrix_products(rows: Any, slots: Any, vector: Any, start: int, stop: int) -> Any:
     return row_products.matrix_products(rows, slots, vector, start, stop, rows.dtype)
-
-
-def in_python(method: str) -> Any:
-    """A method of the perceptron without TorchScript."""
-
-    @torch.inference_mode()
-    def run(kernel: Perceptron, *arguments: Any, **named: Any) -> Any:
-        return getattr(kernel.steps, method)(*arguments, **named)
-
-    return run
 
 
 @dataclass(frozen=True)
@@ -72,9 +60,6 @@ CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
     Case("descend", FEDAVG, SingleObjective, "descend", lambda *_: None),
     Case("descend, two threads", TWO_THREADS, SingleObjective, "descend", lambda *_: None),
-    Case("TorchScript, gradient", GRADMA, Perceptron, "gradient", in_python("gradient")),
-    Case("TorchScript, descend", FEDAVG, Perceptron, "descend", in_python("descend")),
-    Case("TorchScript, two threads", TWO_THREADS, Perceptron, "descend", in_python("descend")),
     Case("perceptron, evaluation", FEDAVG, evaluation, "Perceptron", OTHERS),
     Case("perceptron, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], evaluation, "Perceptron", OTHERS),
     Case("oneDNN, evaluation with GroupNorm", [*FEDAVG, "model.norm=group"], onednn, "Linear", nullcontext),
@@ -96,8 +81,8 @@ CASES = (
         "empty",
         lambda self, name, shape, like: like.new_empty(shape),
     ),
-    Case("row products, GradMA-S", GRADMA_S, compiled_products, "compiled_row_products", matrix_products),
-    Case("row products, GradMA", GRADMA, compiled_products, "compiled_row_products", matrix_products),
+    Case("row products, GradMA-S", GRADMA_S, row_products, "compiled_row_products", matrix_products),
+    Case("row products, GradMA", GRADMA, row_products, "compiled_row_products", matrix_products),
 )
 
 

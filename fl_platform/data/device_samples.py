@@ -33,6 +33,11 @@ class DeviceSamples:
         return len(self.all_labels)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of the inputs of images and numbers, and of the parameters that are trained with them."""
+        return self._scale.dtype
+
+    @property
     def are_augmented(self) -> bool:
         """Whether training batches are changed at random, such as cropped or flipped."""
         return self._dataset.is_augmented

@@ -13,6 +13,7 @@ from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.further_metrics import further_metrics
 from fl_platform.engines.ranks import Ranks
+from fl_platform.engines.training import add_up
 from fl_platform.kernels import onednn, pooling
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models.code import code_of
@@ -92,6 +93,17 @@ def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def sums_of(logits: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """The loss of some samples, their hits by class and their number by class, in float64."""
+    is_hit = (logits.argmax(1) == labels).double()
+    sums = torch.zeros(1 + 2 * num_classes, dtype=torch.float64, device=logits.device)
+    sums[0] = summed_loss(logits, labels)
+    sums[1 : 1 + num_classes].index_add_(0, labels, is_hit)  # no bincount, whose length the host would wait for
+    sums[1 + num_classes :].index_add_(0, labels, torch.ones_like(is_hit))
+    return sums
+
+
+@torch.no_grad()
 def evaluate(
     network: Network,
     params: Vector,
@@ -106,26 +118,26 @@ def evaluate(
     share = ranks.share(len(samples))
     inputs, labels = samples.whole()[share], samples.all_labels[share]
     weights = network.parameters.views(params)
-    perceptron = Perceptron.of(network) if inputs.device.type == "cpu" else None  # as in training
+    perceptron = Perceptron.of(network, params.dtype) if inputs.device.type == "cpu" else None  # as in training
 
-    def forward(chunk: Tensor) -> Tensor:
+    def score(piece: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
         if perceptron is not None:
-            return perceptron.logits(params, buffers, chunk)
-        return logits_of(network, weights, buffers, chunk)
+            logits = perceptron.logits(params, buffers, piece[0])
+        else:
+            logits = logits_of(network, weights, buffers, piece[0])
+        return sums_of(logits, piece[1], num_classes), logits if further else None
 
     with allowing_tf32(network.allows_tf32):
         size = batch_of(network, weights, buffers, inputs)
-        logits = torch.cat(threads.map(forward, torch.split(inputs, size)))
-    is_hit = (logits.argmax(1) == labels).double()
-    sums = torch.zeros(1 + 2 * num_classes, dtype=torch.float64, device=logits.device)
-    sums[0] = summed_loss(logits, labels)
-    sums[1 : 1 + num_classes].index_add_(0, labels, is_hit)  # no bincount, whose length the host would wait for
-    sums[1 + num_classes :].index_add_(0, labels, torch.ones_like(is_hit))
-    ranks.sum(sums)
-    total_loss, correct, total = np.split(sums.cpu().numpy(), [1, 1 + num_classes])
+        pieces = zip(torch.split(inputs, size), torch.split(labels, size), strict=True)
+        sums, logits = zip(*threads.map(score, pieces), strict=True)
+    summed = add_up(sums)
+    ranks.sum(summed)
+    total_loss, correct, total = np.split(summed.cpu().numpy(), [1, 1 + num_classes])
     loss = float(total_loss[0] / total.sum())
     if not further:
         return Scores(loss, correct, total)
-    logits = ranks.whole(logits, len(samples))
-    found = further_metrics(further, logits, samples.all_labels, loss, correct, total)
+    found = further_metrics(
+        further, ranks.whole(torch.cat(logits), len(samples)), samples.all_labels, loss, correct, total
+    )
     return Scores(loss, correct, total, found)

@@ -1,7 +1,6 @@
 """The reference engine: one worker after another, PyTorch's own layers, no padding. On a CPU also the fast one."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalWork
-from fl_platform.kernels import onednn
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
@@ -99,8 +97,7 @@ class SingleObjective(StackedObjective):
     ) -> Output:
         forward_pass = Pass(train, None, keys[0], updates_statistics)
         batch, statistics = x.flatten(0, 1), buffers.view(-1)
-        with onednn.Linear() if self._network.autocast is None else nullcontext():  # as in the perceptron
-            output = self._network.single(weights, statistics, batch, forward_pass, first)
+        output = self._network.single(weights, statistics, batch, forward_pass, first)
         features = None if output.features is None else output.features.unsqueeze(0)
         return Output(output.logits.unsqueeze(0), features, StacksOfOne(output.activations))
 

@@ -105,7 +105,8 @@ class LocalTraining:
         self._objective, self.network, self.algorithm = objective, network, algorithm
         self.samples, self.streams = samples, streams
         self.sgd, self.seed = sgd, seed
-        self._perceptron = Perceptron.of(network) if samples.device.type == "cpu" else None  # gains measured there
+        is_on_cpu = samples.device.type == "cpu"
+        self._perceptron = Perceptron.of(network, samples.dtype) if is_on_cpu else None
         self._memory = memory or Recycler()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
         self.graphs: dict[Any, Any] = {}  # captured gradients, by shapes (engines/graphed.py)

@@ -5,7 +5,6 @@ import torch
 
 from fl_platform.algorithms.base import LocalBatch, LocalStep
 from fl_platform.algorithms.fedavg import FedAvg
-from fl_platform.kernels import onednn, perceptron
 from fl_platform.kernels.perceptron import Perceptron
 from tests.federations import make_config, synthetic_dataset, train
 
@@ -38,10 +37,9 @@ def descents(monkeypatch):
 
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
-@pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("buffers", ["average", "local"])
-def test_steps_at_once_have_the_bits_of_steps_one_by_one(descents, norm, precision, buffers):
-    args = ("engine=loop", f"model.norm={norm}", f"precision={precision}", f"buffers={buffers}", "num_rounds=4")
+def test_steps_at_once_have_the_bits_of_steps_one_by_one(descents, norm, buffers):
+    args = ("engine=loop", f"model.norm={norm}", "precision=float32", f"buffers={buffers}", "num_rounds=4")
     at_once = train(make_config(*args))
     assert descents == [3] * 12  # four rounds of three workers
     one_by_one = train(make_config(*args), algorithm=StepByStep())
@@ -53,35 +51,31 @@ def test_steps_at_once_have_the_bits_of_steps_one_by_one(descents, norm, precisi
 
 def test_batches_of_different_lengths_are_not_padded(descents):
     """A worker of 9 samples has batches of 8 and 1."""
-    args = ("engine=loop", "cohort_size=6", "local_steps=5")
+    args = ("engine=loop", "precision=float32", "cohort_size=6", "local_steps=5")
     at_once, one_by_one = train(make_config(*args)), train(make_config(*args), algorithm=StepByStep())
     assert descents
     assert at_once.params.equal(one_by_one.params)
 
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
-def test_large_layers_have_equal_bits_at_once_one_by_one_and_by_autograd(descents, monkeypatch, norm):
-    """Batches of 5 to 8 of 3,072 numbers, which oneDNN multiplies where it is there; of one, which it does not."""
-    config = make_config("engine=loop", f"model.norm={norm}", "precision=float32", "cohort_size=6", "local_steps=5")
-    images = synthetic_dataset((3, 32, 32))
+def test_steps_at_once_are_those_of_autograd_but_for_rounding(descents, norm):
+    """In float64, which autograd computes in any case, three rounds are known to ten digits more."""
+    args = ("engine=loop", f"model.norm={norm}", "num_rounds=3", "cohort_size=6", "local_steps=5")
+    images, steps = synthetic_dataset((3, 32, 32)), []
 
-    def params(algorithm: FedAvg) -> torch.Tensor:
-        return train(config, algorithm=algorithm, dataset=images).params
+    def params(precision: str, algorithm: FedAvg) -> torch.Tensor:
+        found = train(make_config(*args, f"precision={precision}"), algorithm=algorithm, dataset=images).params
+        steps.append(len(descents))
+        return found.double()
 
-    at_once = params(FedAvg())
-    assert descents
-    assert at_once.equal(params(StepByStep()))
-    assert at_once.equal(params(ByAutograd()))
-    if onednn.IS_AVAILABLE:
-        monkeypatch.setattr(onednn, "suits", lambda *_: False)
-        assert not at_once.equal(params(ByAutograd()))  # so autograd went through oneDNN before
-
-
-def test_without_torchscript_the_same_steps_are_python(monkeypatch, descents):
-    scripted = train(make_config("engine=loop"))
-    monkeypatch.setattr(perceptron, "scripted", lambda steps: steps)
-    assert scripted.params.equal(train(make_config("engine=loop")).params)
-    assert len(descents) == 18
+    at_once, by_autograd, exact = (
+        params("float32", FedAvg()),
+        params("float32", ByAutograd()),
+        params("float64", FedAvg()),
+    )
+    assert steps[0] == steps[1] == steps[2] > 0
+    assert not at_once.equal(by_autograd)
+    assert (at_once - exact).norm() <= 2 * (by_autograd - exact).norm()
 
 
 @pytest.mark.parametrize("args", [("engine=stacked",), ("engine=loop", "algorithm.name=fedprox")])

@@ -68,8 +68,8 @@ def test_products_are_taken_in_bfloat16_and_the_perceptron_kernel_stands_back():
     weights = network.parameters.views(network.initial_params)
     output = network.single(weights, network.initial_buffers, torch.ones(2, 1, 4, 4), Pass(train=False))
     assert output.activations[0].dtype == torch.bfloat16
-    assert Perceptron.of(network) is None
-    assert Perceptron.of(Network(network.module)) is not None
+    assert Perceptron.of(network, torch.float32) is None
+    assert Perceptron.of(Network(network.module), torch.float32) is not None
 
 
 def test_threads_and_evaluation_use_the_same_arithmetic():

@@ -150,7 +150,7 @@ def test_the_kernel_takes_unequal_plain_steps_and_nothing_else(monkeypatch):
         return descend(kernel, params, buffers, batches, *others, **named)
 
     monkeypatch.setattr(Perceptron, "descend", counting)
-    train(make_config("engine=loop", "local_epochs=1", "cohort_size=6", "num_rounds=1"))
+    train(make_config("engine=loop", "precision=float32", "local_epochs=1", "cohort_size=6", "num_rounds=1"))
     assert seen == [4, 3, 2, 1, 1, 1]  # longest first
     seen.clear()
     for key in ("local_momentum=0.5", "local_weight_decay=0.1", "local_clip=1"):

@@ -1,70 +1,181 @@
-"""The written-out gradient of a perceptron against autograd's."""
+"""Training and evaluation of a perceptron as machine code against autograd and the layers in float64."""
+
+from itertools import pairwise
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fl_platform.kernels import onednn, perceptron
 from fl_platform.kernels.perceptron import Perceptron
+from fl_platform.kernels.perceptron_layers import KIND, LINEAR, RELU
 from fl_platform.models import registry
-from fl_platform.models.layers import Dropout, Pass
+from fl_platform.models.layers import BatchNorm, Dropout, Pass
 from fl_platform.models.network import Network
 
-
-def mlp(norm: str, dtype: torch.dtype, side: int) -> Network:
-    module = registry.build("mlp", (1, side, 5), 4, norm=norm, generator=torch.Generator().manual_seed(3))
-    return Network(module.to(dtype))
+UNIT = 2.0**-24  # float32's unit round-off
 
 
-@pytest.fixture(params=["TorchScript", "Python"])
-def runs_as(request, monkeypatch):
-    if request.param == "Python":
-        monkeypatch.setattr(perceptron, "scripted", lambda steps: steps)
-    return request.param
+def perceptron(network: Network) -> Perceptron | None:
+    return Perceptron.of(network, torch.float32)
 
 
-@pytest.mark.parametrize("norm", ["batch", "none"])
-@pytest.mark.parametrize("updates_statistics", [True, False])
-@pytest.mark.parametrize(("samples", "side"), [(2, 6), (9, 6), (64, 150)])  # oneDNN multiplies the last, in float32
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradient_loss_and_statistics_have_autograds_bits(runs_as, norm, updates_statistics, samples, side, dtype):
-    network, draw = mlp(norm, dtype, side), torch.Generator().manual_seed(5)
-    kernel = Perceptron.of(network)
+def mlp(norm: str, side: int = 6, classes: int = 4, width: int | None = None) -> Network:
+    generator = torch.Generator().manual_seed(3)
+    return Network(registry.build("mlp", (1, side, 5), classes, norm=norm, generator=generator, width=width))
+
+
+def chain(*widths: int, is_normed: bool = False) -> Network:
+    """Linear layers of these widths, with ReLU and BatchNorm between them."""
+    torch.manual_seed(7)
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), *([BatchNorm(outputs)] if is_normed else []), nn.ReLU()]
+    return Network(nn.Sequential(*layers[:-1], *([nn.Linear(widths[-1], widths[-1])] if is_normed else [])))
+
+
+def drawn(network: Network, samples: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Parameters, a batch and its labels."""
+    draw, kernel = torch.Generator().manual_seed(5), perceptron(network)
     assert kernel is not None
-    assert isinstance(kernel.compiled, torch.jit.ScriptModule) == (runs_as == "TorchScript")
-    flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw, dtype=dtype)
-    x = torch.randn(samples, 1, side, 5, generator=draw, dtype=dtype)
-    labels = torch.randint(0, 4, (samples,), generator=draw)
-    expected_buffers, buffers = network.initial_buffers.clone(), network.initial_buffers.clone()
+    flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw)
+    x = torch.randn(samples, kernel.chain.inputs, generator=draw)
+    return flat, x, torch.randint(0, kernel.chain.classes, (samples,), generator=draw)
 
+
+def by_autograd(
+    network: Network, flat: Tensor, buffers: Tensor, x: Tensor, labels: Tensor, updates: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss, gradient and running statistics, in the type of the parameters."""
+    buffers = buffers.to(flat.dtype).clone()
     leaves = [view.detach().requires_grad_() for view in network.parameters.views(flat)]
-    forward_pass = Pass(train=True, updates_statistics=updates_statistics)
-    with onednn.Linear():
-        logits = network.single(leaves, expected_buffers, x, forward_pass).logits
-    expected_loss = nn.functional.cross_entropy(logits, labels)
-    expected = torch.cat([g.flatten() for g in torch.autograd.grad(expected_loss, leaves)])
-
-    found = torch.full_like(flat, torch.nan)
-    loss = kernel.gradient(flat, buffers if updates_statistics else None, x, labels, into=found)
-    assert torch.equal(found, expected)
-    assert torch.equal(loss, expected_loss.detach())
-    assert torch.equal(buffers, expected_buffers)
-    assert torch.equal(buffers, network.initial_buffers) == (norm == "none" or not updates_statistics)
+    logits = network.single(leaves, buffers, x.to(flat.dtype), Pass(train=True, updates_statistics=updates)).logits
+    loss = nn.functional.cross_entropy(logits, labels)
+    gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, leaves)])
+    return loss.detach(), gradient, buffers
 
 
-@pytest.mark.parametrize("norm", ["batch", "none"])
-@pytest.mark.parametrize(("samples", "side"), [(0, 6), (1, 6), (9, 6), (64, 150)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_logits_have_the_bits_of_the_layers(runs_as, norm, samples, side, dtype):
-    network, draw = mlp(norm, dtype, side), torch.Generator().manual_seed(5)
-    kernel, buffers = Perceptron.of(network), network.initial_buffers + 0.5
-    x = torch.randn(samples, 1, side, 5, generator=draw, dtype=dtype)
-    before = x.clone()
-    with torch.no_grad(), onednn.Linear():
-        views = network.parameters.views(network.initial_params)
-        expected = network.single(views, buffers, x, Pass(train=False)).logits
-    assert kernel.logits(network.initial_params, buffers, x).equal(expected)
+NETWORKS = {
+    "mlp": mlp("none"),
+    "mlp with BatchNorm": mlp("batch"),
+    "MNIST": mlp("none", side=157, classes=10),
+    "one layer": chain(5, 3),
+    "one number": chain(1, 1, 2),
+    "edges of tiles": chain(17, 33, 113, 5),
+    "edges and BatchNorm": chain(16, 127, 48, is_normed=True),
+    "long sums": chain(2100, 9, 300, 2),
+    "many outputs": chain(9, 700, 62),
+}
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize("updates_statistics", [True, False])
+@pytest.mark.parametrize("samples", [2, 9, 64, 301])
+def test_gradient_loss_and_statistics_are_as_exact_as_autograds(network, updates_statistics, samples):
+    flat, x, labels = drawn(network, samples)
+    start = network.initial_buffers + 0.25
+    exact = by_autograd(network, flat.double(), start, x, labels, updates_statistics)
+    plain = by_autograd(network, flat, start, x, labels, updates_statistics)
+    gradient, buffers = torch.full_like(flat, torch.nan), start.clone()
+    kernel = perceptron(network)
+    loss = kernel.gradient(flat, buffers if updates_statistics else None, x, labels, into=gradient)
+    assert loss.shape == ()
+    for ours, theirs, truth in zip((loss, gradient, buffers), plain, exact, strict=True):
+        tolerance = 3 * float((theirs - truth).abs().max()) if truth.numel() else 0.0
+        floor = 64 * UNIT * float(truth.abs().max()) if truth.numel() else 0.0
+        torch.testing.assert_close(ours.double(), truth, rtol=0, atol=max(tolerance, floor))
+    assert buffers.equal(start) == (not updates_statistics or not len(start))
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+def test_steps_at_once_have_the_bits_of_steps_along_gradients(network):
+    kernel, batches = perceptron(network), [drawn(network, samples)[1:] for samples in (64, 3, 17)]
+    flat, rate = drawn(network, 1)[0], 0.05
+    params, buffers = flat.clone(), network.initial_buffers.clone()
+    losses = kernel.descend(params, buffers, [x for x, _ in batches], [y for _, y in batches], rate)
+    others, gradient = network.initial_buffers.clone(), torch.empty_like(flat)
+    for number, (x, labels) in enumerate(batches):
+        assert losses[number].equal(kernel.gradient(flat, others, x, labels, into=gradient))
+        flat = torch.sub(flat, gradient, alpha=rate)
+    assert params.equal(flat)
+    assert buffers.equal(others)
+
+
+def test_steps_of_length_zero_leave_the_model_as_it_is():
+    network = mlp("batch")
+    flat, x, labels = drawn(network, 8)
+    params = flat.clone()
+    perceptron(network).descend(params, network.initial_buffers.clone(), [x], [labels], 0.0)
+    assert params.equal(flat)
+
+
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize("samples", [0, 1, 9, 64, 65, 301])
+def test_logits_are_as_exact_as_those_of_the_layers(network, samples):
+    flat, x, _ = drawn(network, samples)
+    buffers, before = network.initial_buffers + 0.5, x.clone()
+    plain, exact = (
+        network.single(network.parameters.views(flat.to(kind)), buffers.to(kind), x.to(kind), Pass(train=False)).logits
+        for kind in (torch.float32, torch.float64)
+    )
+    found = perceptron(network).logits(flat, buffers, x)
+    assert found.shape == exact.shape
+    if samples:
+        tolerance = max(3 * float((plain - exact).abs().max()), 16 * UNIT * float(exact.abs().max()))
+        torch.testing.assert_close(found.double(), exact, rtol=0, atol=tolerance)
     assert x.equal(before)
+
+
+def test_images_in_any_layout_are_the_same_samples():
+    network = Network(nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 5, 3)))
+    kernel, images = perceptron(network), torch.randn(6, 3, 4, 5)
+    laid_out = images.contiguous(memory_format=torch.channels_last)
+    params, buffers = network.initial_params, network.initial_buffers
+    assert kernel.logits(params, buffers, laid_out).equal(kernel.logits(params, buffers, images))
+    every_second = images.repeat_interleave(2, dim=0)[::2]
+    assert kernel.logits(params, buffers, every_second).equal(kernel.logits(params, buffers, images))
+
+
+def test_what_is_not_finite_stays_so():
+    network = mlp("none")
+    flat, x, labels = drawn(network, 8)
+    gradient = torch.empty_like(flat)
+    for value in (torch.nan, torch.inf):
+        broken = torch.full_like(flat, value)
+        assert not perceptron(network).gradient(broken, None, x, labels, into=gradient).isfinite()
+        assert not gradient.isfinite().any()
+        assert not perceptron(network).logits(broken, flat[:0], x).isfinite().any()
+    x[3, 0] = torch.nan  # one sample of eight
+    logits = perceptron(network).logits(flat, flat[:0], x)
+    assert logits.isnan().any(dim=1).tolist() == [row == 3 for row in range(8)]
+
+
+def test_a_batch_of_one_has_no_variance():
+    """As torch's own kernel has it: the variance of a sample is NaN."""
+    network = chain(5, 3, is_normed=True)
+    flat, x, labels = drawn(network, 1)
+    buffers = network.initial_buffers.clone()
+    perceptron(network).gradient(flat, buffers, x, labels, into=torch.empty_like(flat))
+    views = dict(zip(network.buffers.names, network.buffers.views(buffers), strict=True))
+    assert all(view.isnan().all() == name.endswith("var") for name, view in views.items())
+
+
+def test_a_batch_of_no_samples_has_no_gradient():
+    network = mlp("none")
+    flat, x, labels = drawn(network, 0)
+    gradient = torch.full_like(flat, torch.nan)
+    assert perceptron(network).gradient(flat, None, x, labels, into=gradient).isnan()
+    assert gradient.eq(0).all()
+
+
+def test_labels_and_samples_that_do_not_fit_write_nothing_elsewhere():
+    network = mlp("none")
+    flat, x, labels = drawn(network, 8)
+    for label in (-1, 4, 2**40):
+        labels[2] = label
+        assert perceptron(network).gradient(flat, None, x, labels, into=torch.empty_like(flat)).isnan()
+    for samples in (x[:, :-1], x.double()):
+        with pytest.raises(RuntimeError, match="the first layer takes 30 of"):
+            perceptron(network).logits(flat, flat[:0], samples)
 
 
 @pytest.mark.parametrize(
@@ -76,20 +187,27 @@ def test_logits_have_the_bits_of_the_layers(runs_as, norm, samples, side, dtype)
         nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3)),
         nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU()),
         nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.GroupNorm(2, 4), nn.Linear(4, 3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.Linear(4, 3)),
     ],
-    ids=["convolution", "no bias", "dropout", "tanh", "ends in relu", "group norm"],
+    ids=["convolution", "no bias", "dropout", "tanh", "ends in relu", "group norm", "does not fit"],
 )
 def test_other_networks_are_left_to_autograd(module):
-    assert Perceptron.of(Network(module)) is None
+    assert perceptron(Network(module)) is None
+
+
+def test_other_types_are_left_to_autograd():
+    network = mlp("none")
+    assert Perceptron.of(network, torch.float64) is None
+    assert Perceptron.of(Network(network.module, torch.bfloat16), torch.float32) is None
 
 
 def test_a_shared_relu_stands_at_each_of_its_places_and_a_shared_linear_layer_is_left_to_autograd():
     relu, middle = nn.ReLU(), nn.Linear(4, 4)
     shared_relu = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3))
-    kernel = Perceptron.of(Network(shared_relu))
+    kernel = perceptron(Network(shared_relu))
     assert kernel is not None
-    assert [layer.kind for layer in kernel.steps.layers] == ["linear", "relu", "linear", "relu", "linear"]
-    assert Perceptron.of(Network(nn.Sequential(nn.Flatten(), middle, nn.ReLU(), middle, nn.Linear(4, 3)))) is None
+    assert [row[KIND] for row in kernel.chain.rows] == [LINEAR, RELU, LINEAR, RELU, LINEAR]
+    assert perceptron(Network(nn.Sequential(nn.Flatten(), middle, nn.ReLU(), middle, nn.Linear(4, 3)))) is None
 
 
 def test_a_perceptron_within_a_module_of_its_own_is_left_to_autograd():
@@ -101,5 +219,5 @@ def test_a_perceptron_within_a_module_of_its_own_is_left_to_autograd():
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(self.layer(x.flatten(1)))
 
-    assert Perceptron.of(Network(Twice())) is None
-    assert Perceptron.of(Network(nn.Sequential(nn.Flatten(), Twice()))) is None
+    assert perceptron(Network(Twice())) is None
+    assert perceptron(Network(nn.Sequential(nn.Flatten(), Twice()))) is None
