@@ -3,6 +3,8 @@
 A slope of -1 of rounds over the cohort size S is the linear speed-up that convergence theorems promise.
 """
 
+from math import log
+from statistics import linear_regression
 from typing import Any
 
 import numpy as np
@@ -132,9 +134,12 @@ def falling_crossing(values: Numbers, rounds: Numbers, target: float) -> float:
 
 
 def _slopes(numbers: pd.DataFrame) -> Numbers:
-    """The slope of log(rounds) over log(key) of each seed with two values of the key that always reached the target."""
+    """The slope of log(rounds) over log(key) of each seed with two values of the key that always reached the target.
+
+    Without a linear algebra library, whose last digit depends on the processor.
+    """
     by_seed = [own for _, own in numbers.groupby("seed") if len(own) > 1 and own["rounds"].notna().all()]
-    return np.array([np.polyfit(np.log(own["key"]), np.log(own["rounds"]), 1)[0] for own in by_seed])
+    return np.array([linear_regression([*map(log, own["key"])], [*map(log, own["rounds"])]).slope for own in by_seed])
 
 
 def _text(rounds: Numbers, seeds: int) -> str:
