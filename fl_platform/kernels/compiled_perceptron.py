@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from fl_platform.kernels.machine_code import LANES
+from fl_platform.kernels.compiled_linear import linear, outer
 from fl_platform.kernels.perceptron_layers import (
     BIAS,
     EPSILON,
@@ -27,84 +27,9 @@ from fl_platform.kernels.perceptron_layers import (
     WEIGHT,
 )
 from fl_platform.kernels.primitives import floats, fma, inlined, integers
-from fl_platform.kernels.tiles import DOT_COLUMNS, DOT_ROWS, WIDTHS, dot, outer_tile
 
-LENGTH = 1024
-"""Longest sum of one tile of ``dot``: its rows stay in the first cache."""
-PANEL = 64
-"""Rows of weights that all samples are multiplied with before the next ones: they stay in the second cache."""
 DEPTH = 256
 """Longest sum of one tile of ``outer`` in the gradient of samples."""
-
-(WIDE, WIDE_ROWS), (MIDDLE, MIDDLE_ROWS), (NARROW, NARROW_ROWS) = WIDTHS
-wide = outer_tile(WIDE, WIDE_ROWS, is_masked=False)
-middle = outer_tile(MIDDLE, MIDDLE_ROWS, is_masked=False)
-narrow = outer_tile(NARROW, NARROW_ROWS, is_masked=True)
-
-
-@inlined
-def linear(x: int, weight: int, bias: int, into: int, samples: int, inputs: int, outputs: int) -> None:
-    """x W^T + b."""
-    made, added = floats(into), floats(bias)
-    for sample in range(samples):
-        for k in range(outputs):
-            made[sample * outputs + k] = added[k]
-    for start in range(0, inputs, LENGTH):
-        length = min(LENGTH, inputs - start)
-        for first in range(0, outputs, PANEL):
-            last = min(first + PANEL, outputs)
-            for row in range(0, samples, DOT_ROWS):
-                for column in range(first, last, DOT_COLUMNS):
-                    dot(
-                        x + 4 * (row * inputs + start),
-                        inputs,
-                        weight + 4 * (column * inputs + start),
-                        inputs,
-                        length,
-                        into + 4 * (row * outputs + column),
-                        outputs,
-                        min(DOT_ROWS, samples - row),
-                        min(DOT_COLUMNS, last - column),
-                    )
-
-
-@inlined
-def outer(
-    a: int,
-    row_stride: int,
-    k_stride: int,
-    b: int,
-    rows: int,
-    length: int,
-    columns: int,
-    into: int,
-    depth: int,
-    adds: int,
-    scale: float,
-) -> None:
-    """a b, or into + scale a b, in sums of ``depth``; rows of b and of the result are ``columns`` long."""
-    factor = np.float32(scale) if adds else np.float32(1)
-    for start in range(0, max(length, 1), depth):  # once for no samples, too: their sum is zero
-        left, right = a + 4 * start * k_stride, b + 4 * start * columns
-        count, column, also = min(depth, length - start), 0, adds + start
-        while column + WIDE * LANES <= columns:
-            for r in range(0, rows, WIDE_ROWS):
-                at, to, some = left + 4 * r * row_stride, into + 4 * (r * columns + column), min(WIDE_ROWS, rows - r)
-                wide(at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, 0, also, factor)
-            column += WIDE * LANES
-        while column + MIDDLE * LANES <= columns:
-            for r in range(0, rows, MIDDLE_ROWS):
-                at, to, some = left + 4 * r * row_stride, into + 4 * (r * columns + column), min(MIDDLE_ROWS, rows - r)
-                middle(at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, 0, also, factor)
-            column += MIDDLE * LANES
-        while column < columns:
-            rest = min(NARROW * LANES, columns - column)
-            for r in range(0, rows, NARROW_ROWS):
-                at, to, some = left + 4 * r * row_stride, into + 4 * (r * columns + column), min(NARROW_ROWS, rows - r)
-                narrow(
-                    at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, rest, also, factor
-                )
-            column += NARROW * LANES
 
 
 @inlined

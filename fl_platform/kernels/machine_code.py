@@ -77,16 +77,22 @@ def compile_function(module: str, name: str, arguments: str) -> tuple[str, bytes
     """The symbol and object file of a function."""
     import numba  # takes a quarter of a second
 
-    types = {"n": numba.intp, "x": numba.float64}
-    signature = numba.void(*(types[letter] for letter in arguments))
     plain = getattr(importlib.import_module(module), name)
-    made: Any = numba.njit(signature, **HOW)(plain)
+    made: Any = numba.njit(signature(arguments), **HOW)(plain)
     [(text, overload)] = zip(made.inspect_llvm().values(), made.overloads.values(), strict=True)
     assembly = llvm.parse_assembly(text)
     called = {one.name for one in assembly.functions if one.is_declaration} - set(CALLED)
     if others := sorted(name for name in called if not name.startswith("llvm.")):
         raise RuntimeError(f"{module}.{name} calls {', '.join(others)}; compiled kernels may call {', '.join(CALLED)}")
     return overload.fndesc.llvm_func_name, _machine().emit_object(assembly)
+
+
+def signature(arguments: str) -> Any:
+    """The type of a function that takes these arguments and returns nothing."""
+    import numba
+
+    types = {"n": numba.intp, "x": numba.float64}
+    return numba.void(*(types[letter] for letter in arguments))
 
 
 def read(place: Path) -> tuple[str, bytes] | None:

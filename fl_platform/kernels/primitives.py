@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import extending
 from numba.core import cgutils, types
 
-from fl_platform.kernels.machine_code import HOW
+from fl_platform.kernels.machine_code import HOW, signature
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -21,6 +21,12 @@ inlined: Decorator = numba.njit(**HOW)
 """For functions that kernels call: IEEE arithmetic in the order that is written."""
 reordered: Decorator = numba.njit(**HOW, fastmath={"reassoc", "contract"})
 """The same with sums in any order, and a product and its sum in one instruction; what is not finite stays so."""
+
+
+def inlined_as(arguments: str) -> Decorator:
+    """``inlined`` for arguments of these types, once; it would be compiled for every constant that is given, too."""
+    made: Decorator = numba.njit(signature(arguments), **HOW)
+    return made
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

@@ -57,6 +57,20 @@ def test_both_engines_agree_and_a_resumed_run_has_the_bits_of_a_whole_one(name, 
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
+def test_in_float32_too_a_resumed_run_has_the_bits_of_a_whole_one_on_any_number_of_threads(name, tmp_path):
+    """Most methods train perceptrons in compiled code then, which is not for float64."""
+    config = dataclasses.replace(config_of(name, "loop"), precision="float32")
+    straight = train(config)
+    assert straight.params.dtype == torch.float32
+    train(dataclasses.replace(config, num_rounds=2), checkpoints=tmp_path, every=2)
+    [(_, newest)] = sorted_checkpoints(tmp_path)
+    for again in (train(config, resume=newest), train(dataclasses.replace(config, threads=2))):
+        assert torch.equal(straight.params, again.params)
+        assert torch.equal(straight.module.global_buffers, again.module.global_buffers)
+        assert straight.figures() == again.figures()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_another_seed_gives_other_bits(name):
     assert not torch.equal(
         whole(name, "loop").params, train(dataclasses.replace(config_of(name, "loop"), seed=1)).params

@@ -71,3 +71,23 @@ def test_machine_code_calls_only_what_it_may(module: str, name: str, arguments: 
     listed = subprocess.run(["nm", "--undefined-only", place], capture_output=True, text=True, check=True).stdout
     undefined = {line.split()[-1] for line in listed.splitlines()}
     assert undefined <= {*machine_code.CALLED, "_GLOBAL_OFFSET_TABLE_"}
+
+
+OTHER_PROCESSOR = """
+import sys
+import pytest
+from fl_platform.kernels import machine_code
+
+machine_code.LANES = int(sys.argv[1])
+machine_code._place = lambda *_: None  # what is compiled here is for this process only
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.parametrize(("lanes", "tested"), [(8, "test_perceptron.py"), (4, "test_row_products.py")])
+def test_processors_with_shorter_vectors_compute_the_same(lanes: int, tested: str) -> None:
+    """AVX2 has registers for 8 floats; perceptrons are not compiled for less."""
+    place = Path(__file__).with_name(tested)
+    command = [sys.executable, "-c", OTHER_PROCESSOR, str(lanes), str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
