@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from fl_platform.cli.start import quick_imports
 
 PR_SET_PDEATHSIG = 1
-MODULES = ("wandb.apis.public", "numba", "fl_platform.federation.api")
+MODULES = ("wandb.apis.public", "llvmlite.binding", "fl_platform.federation.api")
 """What a run imports; W&B comes first: with torch loaded it takes a second longer."""
 
 
