@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import importlib
 import json
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import version
@@ -58,6 +59,8 @@ def function(module: str, name: str, arguments: str) -> Callable[..., None]:
     place = _place(module, name)
     kept = None if place is None else read(place)
     if kept is None:
+        if sys.stderr.isatty():
+            print(f"compiling {short_name(module, name)} for this processor, once: some seconds", file=sys.stderr)
         kept = compile_function(module, name, arguments)
         if place is not None:
             keep(place, *kept)
@@ -116,7 +119,12 @@ def keep(place: Path, symbol: str, code: bytes) -> None:
 
 def _place(module: str, name: str) -> Path | None:
     directory = _directory()
-    return None if directory is None else directory / f"{module.rpartition('.')[2]}.{name}.o"
+    return None if directory is None else directory / f"{short_name(module, name)}.o"
+
+
+def short_name(module: str, name: str) -> str:
+    """A function's name, with that of its module."""
+    return f"{module.rpartition('.')[2]}.{name}"
 
 
 @cache

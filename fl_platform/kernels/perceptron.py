@@ -30,11 +30,12 @@ SAMPLES = 64
 class Perceptron:
     """Cross-entropy of a network of linear layers, ReLU and BatchNorm, as a function of its flat parameters."""
 
-    def __init__(self, chain: Chain, train: Callable[..., None], logits: Callable[..., None]) -> None:
+    def __init__(self, network: Network, chain: Chain, train: Callable[..., None], logits: Callable[..., None]) -> None:
         self.chain, self._train, self._logits = chain, train, logits
         self._rows, self._rates = torch.tensor(chain.rows), torch.tensor(chain.rates)
         self._tables = (self._rows.data_ptr(), self._rates.data_ptr(), len(chain.rows))
         self._work = torch.empty(0)
+        self._sizes = (network.parameters.dim, network.buffers.dim)
 
     @staticmethod
     def of(network: Network, dtype: torch.dtype) -> "Perceptron | None":
@@ -47,7 +48,7 @@ class Perceptron:
         if machine_code.LANES < 8:
             return None
         train = machine_code.function(COMPILED, "train", "nnnnnnnnnnnnnx")
-        return Perceptron(chain, train, machine_code.function(COMPILED, "logits", "nnnnnnnnnn"))
+        return Perceptron(network, chain, train, machine_code.function(COMPILED, "logits", "nnnnnnnnnn"))
 
     def gradient(self, params: Vector, buffers: Vector | None, x: Tensor, labels: Tensor, into: Vector) -> Tensor:
         """Write the gradient of a batch's mean loss in training mode; returns the loss.
@@ -71,8 +72,14 @@ class Perceptron:
         rate: float,
         into: Vector | None,
     ) -> Tensor:
-        chain, rows = self.chain, [self._as_rows(x) for x in batches]
-        given = [number for x, y in zip(rows, labels, strict=True) for number in (x.data_ptr(), y.data_ptr(), len(y))]
+        chain, rows, classes = self.chain, [self._as_rows(x) for x in batches], [y.contiguous() for y in labels]
+        if not all(
+            vector.is_contiguous() for vector in (params if into is None else into, buffers) if vector is not None
+        ):
+            raise RuntimeError("a vector that is written to must lie in one piece")
+        params, into = self._as_vector(params, 0), None if into is None else self._as_vector(into, 0)
+        statistics = None if buffers is None or not chain.moments else self._as_vector(buffers, 1)
+        given = [number for x, y in zip(rows, classes, strict=True) for number in (x.data_ptr(), y.data_ptr(), len(y))]
         addresses = (c_int64 * len(given))(*given)
         room = max(given[2::3])
         size = room * (chain.places + 2 * chain.widest) + 2 * chain.widest + chain.moments
@@ -82,7 +89,7 @@ class Perceptron:
         self._train(
             *self._tables,
             params.data_ptr(),
-            buffers.data_ptr() if buffers is not None and chain.moments else 0,
+            0 if statistics is None else statistics.data_ptr(),
             addressof(addresses),
             len(rows),
             0 if into is None else into.data_ptr(),
@@ -97,7 +104,7 @@ class Perceptron:
 
     def logits(self, params: Vector, buffers: Vector, x: Tensor) -> Tensor:
         """The network's outputs in evaluation mode; threads may share the perceptron."""
-        rows = self._as_rows(x)
+        rows, params, buffers = self._as_rows(x), self._as_vector(params, 0), self._as_vector(buffers, 1)
         found, work = torch.empty(len(rows), self.chain.classes), torch.empty(SAMPLES * self.chain.places)
         self._logits(
             *self._tables,
@@ -110,6 +117,15 @@ class Perceptron:
             SAMPLES,
         )
         return found
+
+    def _as_vector(self, values: Tensor, kind: int) -> Vector:
+        """Parameters (0) or buffers (1) that lie side by side; RuntimeError for others, which would be read wrongly."""
+        if values.numel() != self._sizes[kind] or values.dtype != torch.float32:
+            raise RuntimeError(
+                f"{values.numel()} numbers of {values.dtype} given; the network has {self._sizes[kind]} "
+                f"{('parameters', 'buffers')[kind]} of torch.float32"
+            )
+        return values.contiguous()
 
     def _as_rows(self, x: Tensor) -> Tensor:
         """A batch with the numbers of a sample side by side."""

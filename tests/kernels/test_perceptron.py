@@ -125,6 +125,31 @@ def test_logits_are_as_exact_as_those_of_the_layers(network, samples):
     assert x.equal(before)
 
 
+def test_parameters_in_any_layout_and_of_the_right_number_and_type():
+    network = mlp("batch")
+    flat, x, labels = drawn(network, 8)
+    kernel, buffers, expected = perceptron(network), network.initial_buffers, torch.empty_like(flat)
+    loss, found = kernel.gradient(flat, None, x, labels, into=expected), torch.empty_like(flat)
+    every_second = flat.repeat_interleave(2)[::2]
+    assert kernel.gradient(every_second, None, x, labels, into=found).equal(loss)
+    assert found.equal(expected)
+    same = torch.full((1,), 0.25)
+    assert kernel.gradient(same.expand(len(flat)), None, x, labels, into=found).equal(
+        kernel.gradient(torch.full_like(flat, 0.25), None, x, labels, into=expected)
+    )
+    assert found.equal(expected)
+    with pytest.raises(RuntimeError, match="must lie in one piece"):
+        kernel.gradient(flat, None, x, labels, into=every_second)
+    with pytest.raises(RuntimeError, match="must lie in one piece"):
+        kernel.descend(every_second, buffers, [x], [labels], 0.1)
+    with pytest.raises(RuntimeError, match=f"the network has {len(flat)} parameters of"):
+        kernel.gradient(flat[1:], None, x, labels, into=found)
+    with pytest.raises(RuntimeError, match="float64 given"):
+        kernel.gradient(flat.double(), None, x, labels, into=found)
+    with pytest.raises(RuntimeError, match=f"the network has {len(buffers)} buffers of"):
+        kernel.logits(flat, buffers[1:], x)
+
+
 def test_images_in_any_layout_are_the_same_samples():
     network = Network(nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 5, 3)))
     kernel, images = perceptron(network), torch.randn(6, 3, 4, 5)
