@@ -73,6 +73,8 @@ class Perceptron:
         into: Vector | None,
     ) -> Tensor:
         chain, rows, classes = self.chain, [self._as_rows(x) for x in batches], [y.contiguous() for y in labels]
+        if [len(x) for x in rows] != [len(y) for y in classes]:
+            raise RuntimeError("a batch has another number of labels than of samples")
         if not all(
             vector.is_contiguous() for vector in (params if into is None else into, buffers) if vector is not None
         ):

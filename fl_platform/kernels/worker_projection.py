@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fl_platform import qp
+from fl_platform.errors import UserError
 from fl_platform.models.code import code_of
 from fl_platform.qp.enumeration import ANCHORS
 from fl_platform.qp.projection import Segments, check_stack
@@ -25,12 +26,14 @@ FOUND = 6
 
 def project_stack(columns: Sequence[Tensor], *, segments: Segments | None = None, margin: float = 0.0) -> qp.Projection:
     """``qp.project_stack`` of 1 + C tensors (S, d), for C up to three: compiled on a CPU, as it is elsewhere."""
-    if code_of(columns[0]) != "cpu":
+    if code_of(columns[0]) != "cpu" or columns[0].dtype not in (torch.float32, torch.float64):
         return qp.project_stack(columns, segments=segments, margin=margin)
     segments = check_stack(columns, segments)
     if columns[0].is_meta:
         return outline(columns, segments)
     rows, width = columns[0].shape
+    if any((column.shape, column.dtype) != (columns[0].shape, columns[0].dtype) for column in columns):
+        raise UserError("project_stack: every anchor must have the shape and type of the vector")
     columns = [column.contiguous() for column in columns]
     addresses = torch.tensor([column.data_ptr() for column in columns])
     edges = torch.tensor([0, *(stop for _, stop in segments)])

@@ -138,6 +138,8 @@ def test_parameters_in_any_layout_and_of_the_right_number_and_type():
         kernel.gradient(torch.full_like(flat, 0.25), None, x, labels, into=expected)
     )
     assert found.equal(expected)
+    with pytest.raises(RuntimeError, match="another number of labels"):
+        kernel.gradient(flat, None, x, labels[1:], into=found)
     with pytest.raises(RuntimeError, match="must lie in one piece"):
         kernel.gradient(flat, None, x, labels, into=every_second)
     with pytest.raises(RuntimeError, match="must lie in one piece"):

@@ -81,3 +81,9 @@ def test_an_impossible_margin_leaves_a_large_residual():
 def test_too_many_anchors_are_refused_in_one_sentence():
     with pytest.raises(UserError, match="4 anchors given"):
         project_stack([torch.ones(1, 4)] * 5)
+
+
+@pytest.mark.parametrize("anchor", [torch.ones(2, 6), torch.ones(1, 5), torch.ones(2, 5, dtype=torch.float64)])
+def test_anchors_of_another_shape_or_type_are_refused(anchor):
+    with pytest.raises(UserError, match="shape and type of the vector"):
+        project_stack([torch.ones(2, 5), anchor])
