@@ -13,11 +13,12 @@ It takes float32, on x86 processors with AVX2; elsewhere, and for other networks
 """
 
 from collections.abc import Callable, Sequence
-from ctypes import addressof, c_int64
+from ctypes import addressof
 
 import torch
 from torch import Tensor
 
+from fl_platform.kernels.addresses import integers
 from fl_platform.kernels.perceptron_layers import Chain
 from fl_platform.models.flat import Vector
 from fl_platform.models.network import Network
@@ -43,7 +44,7 @@ class Perceptron:
         chain = Chain.of(network) if dtype == torch.float32 else None
         if chain is None:
             return None
-        from fl_platform.kernels import machine_code  # which other networks do not need
+        from fl_platform.kernels import machine_code  # llvmlite, which other networks do not need
 
         if machine_code.LANES < 8:
             return None
@@ -73,7 +74,8 @@ class Perceptron:
         into: Vector | None,
     ) -> Tensor:
         chain, rows, classes = self.chain, [self._as_rows(x) for x in batches], [y.contiguous() for y in labels]
-        if [len(x) for x in rows] != [len(y) for y in classes]:
+        counts = [x.shape[0] for x in rows]  # len() of a tensor takes ten times as long
+        if counts != [y.shape[0] for y in classes]:
             raise RuntimeError("a batch has another number of labels than of samples")
         if not all(
             vector.is_contiguous() for vector in (params if into is None else into, buffers) if vector is not None
@@ -81,18 +83,17 @@ class Perceptron:
             raise RuntimeError("a vector that is written to must lie in one piece")
         params, into = self._as_vector(params, 0), None if into is None else self._as_vector(into, 0)
         statistics = None if buffers is None or not chain.moments else self._as_vector(buffers, 1)
-        given = [number for x, y in zip(rows, classes, strict=True) for number in (x.data_ptr(), y.data_ptr(), len(y))]
-        addresses = (c_int64 * len(given))(*given)
-        room = max(given[2::3])
+        places = ((x.data_ptr(), y.data_ptr(), count) for x, y, count in zip(rows, classes, counts, strict=True))
+        given, room = integers(number for batch in places for number in batch), max(counts)
         size = room * (chain.places + 2 * chain.widest) + 2 * chain.widest + chain.moments
-        if len(self._work) < size:
+        if self._work.shape[0] < size:
             self._work = torch.empty(size)
         losses = torch.empty(len(rows))
         self._train(
             *self._tables,
             params.data_ptr(),
             0 if statistics is None else statistics.data_ptr(),
-            addressof(addresses),
+            addressof(given),
             len(rows),
             0 if into is None else into.data_ptr(),
             losses.data_ptr(),

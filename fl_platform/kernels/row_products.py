@@ -9,10 +9,12 @@ a round of GradMA-S, 77 ms for 82, and 3.6 % of a round of GradMA, whose workers
 """
 
 from collections.abc import Callable
+from ctypes import addressof
 
 import torch
 from torch import Tensor
 
+from fl_platform.kernels.addresses import integers
 from fl_platform.models.code import code_of
 
 CHUNK = 8192
@@ -61,11 +63,11 @@ def compiled_row_products(rows: Tensor, slots: Tensor, vector: Tensor, start: in
     """``row_products`` for float32 on a CPU; ``rows`` are a contiguous matrix."""
     vector, width = vector.contiguous(), rows.shape[1]
     first, probes = rows.data_ptr(), [*slots.tolist(), -1]
-    places = torch.tensor([vector.data_ptr() if slot < 0 else first + 4 * width * slot for slot in probes])
+    places = integers(vector.data_ptr() if slot < 0 else first + 4 * width * slot for slot in probes)
     found = torch.zeros(len(probes), len(rows), dtype=torch.float64)
     work = torch.empty(len(probes) * PIECE + MOST_PRODUCTS)
     compiled_products()(
-        first, len(rows), width, places.data_ptr(), len(probes), start, stop, found.data_ptr(), work.data_ptr()
+        first, len(rows), width, addressof(places), len(probes), start, stop, found.data_ptr(), work.data_ptr()
     )
     return found
 

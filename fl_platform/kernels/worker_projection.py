@@ -8,6 +8,7 @@ GradMA, 181 ms for 250.
 """
 
 from collections.abc import Callable, Sequence
+from ctypes import addressof
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from fl_platform import qp
 from fl_platform.errors import UserError
+from fl_platform.kernels.addresses import integers
 from fl_platform.models.code import code_of
 from fl_platform.qp.enumeration import ANCHORS
 from fl_platform.qp.projection import Segments, check_stack
@@ -35,16 +37,15 @@ def project_stack(columns: Sequence[Tensor], *, segments: Segments | None = None
     if any((column.shape, column.dtype) != (columns[0].shape, columns[0].dtype) for column in columns):
         raise UserError("project_stack: every anchor must have the shape and type of the vector")
     columns = [column.contiguous() for column in columns]
-    addresses = torch.tensor([column.data_ptr() for column in columns])
-    edges = torch.tensor([0, *(stop for _, stop in segments)])
+    addresses, edges = integers(column.data_ptr() for column in columns), integers([0, *(stop for _, stop in segments)])
     projected = torch.empty_like(columns[0])
     found = torch.empty(rows, len(segments), FOUND, dtype=torch.float64)
     compiled_projection(columns[0].dtype)(
-        addresses.data_ptr(),
+        addressof(addresses),
         len(columns) - 1,
         rows,
         width,
-        edges.data_ptr(),
+        addressof(edges),
         len(segments),
         projected.data_ptr(),
         found.data_ptr(),
