@@ -222,7 +222,7 @@ def main() -> None:
         made = chosen.keep or held.enter_context(tempfile.TemporaryDirectory(prefix="fl_platform-bench-"))
         directory = Path(made).resolve()
         print(f"{'command':36} {'wall s':>8} {'CPU s':>8} {'peak MB':>8}")
-        for name, (wall, cpu, peak) in measure(directory, *sizes, chosen.turns):
+        for name, (wall, cpu, peak) in measure(directory, *sizes, turns=chosen.turns):
             print(f"{name:36} {wall:8.2f} {cpu:8.2f} {peak:8.0f}", flush=True)
 
 
