@@ -21,6 +21,7 @@ from fl_platform.runs.sources import read
 from fl_platform.runs.status import RunStatus
 
 Source: TypeAlias = str | os.PathLike[str]
+_NESTED = (list, dict)
 CASE = "case"
 """Configuration key that a report adds to its runs: which of its cases they are of."""
 
@@ -128,7 +129,7 @@ def _leaf(value: Any) -> Any:
     """A value a frame can hold: lists and empty mappings as JSON text, text without unpaired surrogates."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    return json.dumps(value) if isinstance(value, list | dict) else value
+    return json.dumps(value) if isinstance(value, _NESTED) else value
 
 
 def config_column(runs: Runs, key: str, where: str) -> str:
