@@ -184,8 +184,9 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "OMP_NUM_THREADS": "1"}
 
 
-def measure(directory: Path, runs: int, rounds: int, trials: int, turns: int) -> Iterator[tuple[str, list[float]]]:
-    """Each command and what it took."""
+def measure(directory: Path, sizes: tuple[int, int, int], turns: int) -> Iterator[tuple[str, list[float]]]:
+    """Each command and what it took; ``sizes`` are the numbers of runs, rounds and trials."""
+    runs, rounds, trials = sizes
     source = directory / f"{runs}x{rounds}"
     if not source.exists():
         print(f"writing {runs:,} runs of {rounds:,} rounds to {source}", file=sys.stderr)
@@ -222,7 +223,7 @@ def main() -> None:
         made = chosen.keep or held.enter_context(tempfile.TemporaryDirectory(prefix="fl_platform-bench-"))
         directory = Path(made).resolve()
         print(f"{'command':36} {'wall s':>8} {'CPU s':>8} {'peak MB':>8}")
-        for name, (wall, cpu, peak) in measure(directory, *sizes, turns=chosen.turns):
+        for name, (wall, cpu, peak) in measure(directory, sizes, chosen.turns):
             print(f"{name:36} {wall:8.2f} {cpu:8.2f} {peak:8.0f}", flush=True)
 
 

@@ -33,16 +33,26 @@ def read_directory(path: Path, wandb_log: Path | None = None, cache_dir: Path | 
     """
     files = RunDirectory(path.parent, path.name)
     stamps = files.stamps()
-    key = cache.key_of(path, stamps)  # which attempt counts follows from the result
-    place = cache.place_of(path, cache_dir or path.absolute().parent / cache.NAME)
-    kept = cache.load(place, key) if any(stamps[files.result_file.name]) else None
-    if kept is not None:
+    if (kept := _kept(files, stamps, cache_dir)) is not None:
         return kept
     record = RunReader(path, lists=True).read(wandb_log)
     assert record is not None  # a first read always returns a record
     if record.status and record.status.has_ended and files.counted_rounds(has_result=True) is not None:
-        cache.save(place, key, record)
+        cache.save(cache.place_of(path, cache.of_runs(path, cache_dir)), cache.key_of(stamps), record)
     return record
+
+
+def read_kept(path: Path, cache_dir: Path | None = None) -> RunRecord | None:
+    """The run of a directory as the cache has it; None where it is not there, or its files have changed since."""
+    files = RunDirectory(path.parent, path.name)
+    return _kept(files, files.stamps(), cache_dir)
+
+
+def _kept(files: RunDirectory, stamps: dict[str, tuple[int, int]], cache_dir: Path | None) -> RunRecord | None:
+    if not any(stamps[files.result_file.name]):
+        return None
+    place = cache.place_of(files.path, cache.of_runs(files.path, cache_dir))
+    return cache.load(place, cache.key_of(stamps), str(files.path))  # which attempt counts follows from the result
 
 
 class RunReader:
