@@ -13,7 +13,7 @@ from fl_platform.config.regular_files import open_regular, read_regular
 from fl_platform.config.schema import flatten
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError
-from fl_platform.runs import cache, liveness, metrics, wandb_logs
+from fl_platform.runs import cache, liveness, metrics
 from fl_platform.runs.directory import RunDirectory, check_plain, checksum_of_bytes, stamp
 from fl_platform.runs.formats import FormatError
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
@@ -226,6 +226,8 @@ def _status_in_log(path: Path | None) -> RunStatus:
     """What the W&B log says of a run that left no result: interrupted, crashed, or alive in a long round."""
     if path is None:
         return RunStatus.CRASHED
+    from fl_platform.runs import wandb_logs
+
     try:
         return wandb_logs.read_with_status(path).status or RunStatus.CRASHED
     except UserError:
