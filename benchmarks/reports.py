@@ -7,7 +7,7 @@
 Runs are written as `run` leaves them, by the same code: a real one of each method, of three rounds, says which keys a
 round has and how large the values are. "First" is without the cache beside the runs, "again" with it; the system may
 have the files themselves in memory in both. CPU time is user and system, helping processes included; memory is that of
-the largest process.
+the largest process, but no less than the 90 MB of this one, which the system counts as well.
 """
 
 import argparse
@@ -44,6 +44,7 @@ from fl_platform.sweeps.states import TrialState
 METHODS = ("fedavg", "fedprox", "scaffold", "gradma")
 OMEGAS = (0.01, 0.05, 0.1, 0.5, 1.0)
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
+REAL_ROUNDS = 3
 REPORT: dict[str, Any] = {
     "title": "Many runs",
     "select": "best",
@@ -69,8 +70,8 @@ def settings(count: int) -> Iterator[list[str]]:
 def real_run(method: str) -> tuple[Row, dict[str, Any]]:
     """The last row and the summary of a short run of a method."""
     with tempfile.TemporaryDirectory(prefix="fl_platform-bench-") as directory:
-        keys = [f"algorithm.name={method}", "data.name=digits", "num_rounds=3", "tracking.mode=disabled"]
-        fl_platform("run", *keys, f"output.dir={directory}")
+        keys = [f"algorithm.name={method}", "data.name=digits", f"num_rounds={REAL_ROUNDS}", "tracking.mode=disabled"]
+        timed("run", *keys, f"output.dir={directory}")
         [path] = discover(Path(directory)).runs
         files = RunDirectory(path.parent, path.name)
         attempt = files.newest_attempt()
@@ -98,7 +99,7 @@ def made_up_rows(real: Row, rounds: int, level: float, seed: int) -> list[Row]:
         metrics.TOP_ACCURACY: np.maximum.accumulate(accuracy).tolist(),
         metrics.FORGETTING: (np.maximum.accumulate(accuracy) - accuracy).tolist(),
         metrics.TOTAL_SECONDS: np.cumsum(columns[metrics.ROUND_SECONDS]).tolist(),
-        metrics.TOTAL_BYTES: [round(real[metrics.TOTAL_BYTES] / 3) * each for each in range(1, rounds + 1)],
+        metrics.TOTAL_BYTES: [real[metrics.TOTAL_BYTES] // REAL_ROUNDS * each for each in range(1, rounds + 1)],
     }
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
@@ -165,7 +166,7 @@ def write_sweep(output: Path, trials: int) -> Path:
     return sweep.directory
 
 
-def fl_platform(*args: str, cwd: Path | None = None) -> tuple[float, float, float]:
+def timed(*args: str, cwd: Path | None = None) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and peak megabytes of a command, those of the processes it starts included."""
     started = time.perf_counter()
     command = [sys.executable, "-m", "fl_platform", *args]
@@ -190,8 +191,10 @@ def measure(directory: Path, sizes: tuple[int, int, int], turns: int) -> Iterato
     source = directory / f"{runs}x{rounds}"
     if not source.exists():
         print(f"writing {runs:,} runs of {rounds:,} rounds to {source}", file=sys.stderr)
-        write_runs(source.with_suffix(".partial"), runs, rounds)
-        source.with_suffix(".partial").rename(source)
+        unfinished = source.with_suffix(".partial")  # there after a call that was interrupted
+        shutil.rmtree(unfinished, ignore_errors=True)
+        write_runs(unfinished, runs, rounds)
+        unfinished.rename(source)
     sweep = next((directory / f"{trials}-trials").glob("sweeps/*"), None) or write_sweep(
         directory / f"{trials}-trials", trials
     )
@@ -200,13 +203,12 @@ def measure(directory: Path, sizes: tuple[int, int, int], turns: int) -> Iterato
     report = ("report", "many", "--source", str(source), "--out", str(directory / "out"))
     for name, args in (("free table", table), ("two tables and a figure", report)):
         for _ in range(turns):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(source / cache.NAME)
-            yield f"{name}, first", [*fl_platform(*args, cwd=directory)]
+            shutil.rmtree(source / cache.NAME, ignore_errors=True)
+            yield f"{name}, first", [*timed(*args, cwd=directory)]
         for _ in range(turns):
-            yield f"{name}, again", [*fl_platform(*args, cwd=directory)]
+            yield f"{name}, again", [*timed(*args, cwd=directory)]
     for _ in range(turns):
-        yield f"status of {trials:,} trials", [*fl_platform("sweep", "status", str(sweep), cwd=directory)]
+        yield f"status of {trials:,} trials", [*timed("sweep", "status", str(sweep), cwd=directory)]
 
 
 def main() -> None:

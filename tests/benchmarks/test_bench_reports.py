@@ -41,5 +41,5 @@ def test_the_trials_of_the_sweep_have_finished(tmp_path: Path) -> None:
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(["sweep", "status", str(directory)]) == 0
     assert "30/30 done (30 finished)" in printed.getvalue()
-    wall, cpu, peak = reports.fl_platform("sweep", "status", str(directory))
+    wall, cpu, peak = reports.timed("sweep", "status", str(directory))
     assert min(wall, cpu, peak) > 0
