@@ -132,5 +132,6 @@ def test_what_is_refused_is_a_user_error(call, message, swept):
 
 
 def test_the_frames_of_no_runs_can_be_read():
-    empty = fl.Runs(pd.DataFrame({"run_id": [], "status": []}), pd.DataFrame({"run_id": [], "round": []}))
+    empty = fl.Runs(pd.DataFrame({"run_id": [], "status": []}))
     assert empty.summary.empty
+    assert list(empty.rounds) == ["run_id", "round"]

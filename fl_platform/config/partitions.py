@@ -9,7 +9,6 @@ from fl_platform.config.descriptions import Description
 from fl_platform.config.options import default_of
 from fl_platform.config.registry import PARTITIONS
 from fl_platform.config.schema import Config, known_keys
-from fl_platform.config.typed import typed
 from fl_platform.errors import UserError, did_you_mean
 
 NUM_WORKERS = 100
@@ -53,6 +52,8 @@ def own_values(rule: Description, name: str, given: dict[str, Any]) -> dict[str,
                 f"data.partition_options.{key}={value}: data.partition={name} has no such parameter; "
                 f"it has {', '.join(own) or 'none of its own'}{hint}"
             )
+    from fl_platform.config.typed import typed  # and OmegaConf, which reports do without
+
     return {
         key: typed(f"data.partition_options.{key}", given[key], field) if key in given else default_of(field)
         for key, field in own.items()

@@ -252,3 +252,8 @@ def varying_keys(rows: pd.DataFrame) -> dict[str, list[str]]:
 def _varying(rows: pd.DataFrame) -> dict[str, list[str]]:
     values = {name.removeprefix("config."): sorted(set(map(str, rows[name]))) for name in _identity_columns(rows)}
     return {name: found for name, found in values.items() if len(found) > 1}
+
+
+def varying_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """The configuration keys that vary, others left out: what ``varying_keys`` finds among some of the rows is here."""
+    return rows[[f"config.{name}" for name in _varying(rows)]]

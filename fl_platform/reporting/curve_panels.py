@@ -86,7 +86,7 @@ def curve_figure(
     if smooth < 1:
         raise UserError(f"smooth={smooth} is not allowed; it must be a whole number >= 1")
     needed = {chart.metric for chart in charts} | {AXES[chart.axis] for chart in charts}
-    if not panels or not charts or not needed <= set(runs.rounds.columns):
+    if not panels or not charts or not needed <= set(runs.history.schema.names):
         shown = ", ".join(sorted({chart.metric for chart in charts})) or "qp/*"
         raise UserError(f"no finished run has what this figure shows ({shown})")
     axes = {AXES[chart.axis] for chart in charts} - {metrics.ROUND}

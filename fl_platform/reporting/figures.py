@@ -109,7 +109,7 @@ def qp_activity(runs: Runs, smooth: int = 10, select: Selection = "only", errors
     """Active anchors and kept norm of both QPs over rounds, or how far they moved vectors: a row per scenario."""
     panels = _method_panels(runs, "gradma", select)
     shown = QP_ERRORS if errors else QP_METRICS
-    return curve_figure(runs, panels, [Chart(key) for key in shown if key in runs.rounds], smooth)
+    return curve_figure(runs, panels, [Chart(key) for key in shown if key in runs.history], smooth)
 
 
 def forgetting_curves(

@@ -1,9 +1,11 @@
 """Forgetting of workers as tables and figures, also by how long they were absent; worker_curves.py defines it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -30,16 +32,15 @@ _NEEDS = (
 
 def with_worker_forgetting(runs: Runs) -> Runs:
     """The runs with a metric more, the mean of F_i(t) over workers; UserError where no run has what it is made of."""
-    means = {
-        (run_id, number): value
-        for run_id, curves in worker_curves(runs).items()
-        for number, value in zip(curves.rounds, np.nanmean(curves.forgetting, axis=1), strict=True)
-    }
-    if not means:
+    found = {}
+    for run_id, curves in worker_curves(runs).items():
+        rounds = runs.history.tables[run_id][metrics.ROUND].to_numpy()
+        values = np.full(len(rounds), np.nan)
+        values[np.isin(rounds, curves.rounds)] = np.nanmean(curves.forgetting, axis=1)
+        found[run_id] = pa.array(values)
+    if not found:
         raise UserError(_NEEDS)
-    places = zip(runs.rounds["run_id"], runs.rounds[metrics.ROUND], strict=True)
-    values = [means.get(place, np.nan) for place in places]
-    return Runs(runs.runs, runs.rounds.assign(**{metrics.WORKER_FORGETTING: values}), runs.warnings)
+    return replace(runs, history=runs.history.with_column(metrics.WORKER_FORGETTING, found))
 
 
 def absence_table(runs: Runs, last: float = 0.5, select: Selection = "only") -> Table:

@@ -55,9 +55,9 @@ def is_share(metric: str) -> bool:
 def per_run(runs: Runs, *names: str) -> pd.DataFrame:
     """These measures (default: all) of every run, made from its rounds; index run_id, NaN where nothing was logged."""
     index = pd.Index(runs.runs["run_id"], name="run_id")
-    codes, present = pd.factorize(runs.rounds["run_id"])
-    rounds = runs.rounds.assign(run_id=index.get_indexer(present)[codes])  # grouped by number, not by text every time
     values = pd.DataFrame(index=index, columns=list(names or MEASURES), dtype=float)
+    needed = {metrics.ROUND, *(_METRICS[name] for name in values.columns if name in _METRICS)}
+    rounds = runs.history.columns(list(index), needed)
     for name in values.columns:
         if name == "worker_forgetting":
             values[name] = late_forgetting(runs)
@@ -124,18 +124,16 @@ def by_round(runs: Runs, keys: Iterable[str], run_ids: Iterable[str]) -> dict[st
     The matrix of a metric that no run has is empty. Raises UserError for a metric that is not one number a round, such
     as the accuracies of each worker.
     """
-    codes, present = pd.factorize(runs.rounds["run_id"])
-    columns = pd.Index(present).intersection(pd.Index(list(run_ids)))
-    places = columns.get_indexer(present)[codes]
-    is_kept = places >= 0
-    places = places[is_kept]
-    rows, rounds = pd.factorize(runs.rounds[metrics.ROUND].to_numpy()[is_kept], sort=True)
+    wanted = set(run_ids)
+    columns = [run_id for run_id, table in runs.history.tables.items() if run_id in wanted and len(table)]
     tables = dict.fromkeys(keys, pd.DataFrame())
-    for key in filter(runs.rounds.columns.__contains__, tables):
-        if key == metrics.ROUND or not is_numeric_dtype(runs.rounds[key]):
+    logged = runs.history.columns(columns, {metrics.ROUND, *tables})
+    rows, rounds = pd.factorize(logged[metrics.ROUND].to_numpy(), sort=True)
+    for key in filter(logged.columns.__contains__, tables):
+        if key == metrics.ROUND or not is_numeric_dtype(logged[key]):
             raise UserError(f"metric={key} is not allowed; it must be a metric with one number a round")
         values = np.full((len(rounds), len(columns)), np.nan)
-        values[rows, places] = runs.rounds[key].to_numpy()[is_kept]
+        values[rows, logged["run_id"]] = logged[key].to_numpy()
         tables[key] = pd.DataFrame(values, index=rounds, columns=columns)
     return tables
 

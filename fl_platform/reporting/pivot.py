@@ -9,7 +9,7 @@ import pandas as pd
 
 from fl_platform.errors import unknown_name
 from fl_platform.paper.methods import Method, order
-from fl_platform.reporting.cells import varying_keys, with_defaults
+from fl_platform.reporting.cells import varying_columns, varying_keys, with_defaults
 from fl_platform.reporting.layout import MISSING, Cell, Row, Table
 from fl_platform.reporting.measures import MEASURES, is_share, per_run
 from fl_platform.reporting.styles import methods_in
@@ -36,6 +36,7 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
         places.setdefault(pair, []).append(place)
     values = by_run.reindex(ended.runs["run_id"]).to_numpy(dtype=np.float64) * scale
     is_finished = (ended.runs["status"] == RunStatus.FINISHED).to_numpy()
+    varying = varying_columns(ended.runs)
     numbers, texts, others = [], {}, set[str]()
     for (row, column), everyone in places.items():
         members = [place for place in everyone if is_finished[place]]
@@ -51,7 +52,7 @@ def pivot_table(runs: Runs, rows: list[str], columns: list[str], value: str, ddo
         mean = f"{record['mean']:.{decimals}f}{spread} {count}"
         texts[row, column] = mean if len(each) else remark or "not logged"
         numbers.append(record)
-        others |= varying_keys(ended.runs.iloc[everyone]).keys()
+        others |= varying_keys(varying.iloc[everyone]).keys()
     down, across = ordered_keys(rows, row_keys), ordered_keys(columns, column_keys)
     shown = partial(_shown, methods_in(ended.runs))
     body = [

@@ -59,8 +59,12 @@ def error_table(runs: Runs, keys: list[str], smoothness: float | None = None) ->
 
 
 def _with_errors(runs: Runs) -> set[str]:
-    known = [error for error, _, _ in _SIDES.values() if error in runs.rounds]
-    return set(runs.rounds.loc[runs.rounds[known].notna().any(axis=1), "run_id"]) if known else set()
+    known = [error for error, _, _ in _SIDES.values()]
+    return {
+        run_id
+        for run_id, table in runs.history.tables.items()
+        if any(name in table.column_names and table[name].to_pandas().notna().any() for name in known)
+    }
 
 
 def _errors(runs: Runs) -> dict[str, float]:

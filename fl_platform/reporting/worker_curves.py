@@ -7,10 +7,11 @@ number of rounds since it last took part; before it has, it is in no group.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fl_platform.reporting.statistics import Numbers
 from fl_platform.runs import metrics
@@ -29,19 +30,20 @@ class WorkerCurves:
 
 def worker_curves(runs: Runs) -> dict[str, WorkerCurves]:
     """The curves of every run that logged the accuracy of each worker, by run id."""
-    if not {metrics.EACH_WORKER, metrics.COHORT} <= set(runs.rounds.columns):
-        return {}
-    columns = ["run_id", metrics.ROUND, metrics.EACH_WORKER, metrics.COHORT]
-    logged = runs.rounds[columns].groupby("run_id", sort=False)
-    return {str(run_id): _curves(rows) for run_id, rows in logged if rows[metrics.EACH_WORKER].notna().any()}
+    return {
+        run_id: _curves(table)
+        for run_id, table in runs.history.tables.items()
+        if {metrics.EACH_WORKER, metrics.COHORT} <= set(table.column_names)
+        and table[metrics.EACH_WORKER].null_count < len(table)
+    }
 
 
-def _curves(rows: pd.DataFrame) -> WorkerCurves:
-    is_scored = rows[metrics.EACH_WORKER].notna().to_numpy()
-    accuracy = _flat(rows[metrics.EACH_WORKER][is_scored]).reshape(is_scored.sum(), -1)
-    rounds = rows[metrics.ROUND].to_numpy(dtype=np.float64)
-    ends = rows[metrics.COHORT].list.len().cumsum().to_numpy(dtype=np.int64)
-    cohorts = np.split(_flat(rows[metrics.COHORT]).astype(np.int64), ends[:-1])
+def _curves(table: pa.Table) -> WorkerCurves:
+    is_scored = table[metrics.EACH_WORKER].is_valid().to_numpy()
+    accuracy = _flat(table[metrics.EACH_WORKER]).reshape(is_scored.sum(), -1)
+    rounds = table[metrics.ROUND].to_numpy().astype(np.float64)
+    ends = np.cumsum(pc.list_value_length(table[metrics.COHORT]).to_numpy())
+    cohorts = np.split(_flat(table[metrics.COHORT]).astype(np.int64), ends[:-1])
     last, absence = np.full(accuracy.shape[1], np.nan), []
     for number, cohort, scored in zip(rounds, cohorts, is_scored, strict=True):
         last[cohort] = number
@@ -51,9 +53,9 @@ def _curves(rows: pd.DataFrame) -> WorkerCurves:
     return WorkerCurves(rounds[is_scored], accuracy, best - accuracy, np.array(absence))
 
 
-def _flat(lists: "pd.Series[Any]") -> Numbers:
-    """The numbers of all lists of a column, one list after the other."""
-    return np.asarray(lists.list.flatten().to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
+def _flat(lists: pa.ChunkedArray) -> Numbers:
+    """The numbers of all lists of a column, one list after the other; NaN in place of null."""
+    return np.asarray(pc.list_flatten(lists).to_numpy(), dtype=np.float64)
 
 
 def late_forgetting(runs: Runs) -> "pd.Series[float]":

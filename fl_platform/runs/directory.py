@@ -36,6 +36,8 @@ _CHECKSUMS = "checksums"
 """Key of `run.json`: file -> the checksum of the bytes that the platform wrote, of the configuration and the rounds."""
 _FORMAT = "format"
 """Key of `run.json` for the version of the directory; directories of release 0.1.0 have no such file."""
+_CONFIG, _RUN, _RESULT, _ROUNDS = "config.yaml", "run.json", "result.json", "rounds.jsonl"
+"""Files of a run, and of an attempt the last."""
 _DESCRIPTION = ("name", "group", "sweep", "tags", "entity", "project", "host", "started")
 """Fields of a record that are kept in `run.json`."""
 
@@ -53,21 +55,22 @@ class RunDirectory:
 
     @property
     def config_file(self) -> Path:
-        return self.path / "config.yaml"
+        return self.path / _CONFIG
 
     @property
     def description_file(self) -> Path:
-        return self.path / "run.json"
+        return self.path / _RUN
 
     @property
     def result_file(self) -> Path:
-        return self.path / "result.json"
+        return self.path / _RESULT
 
     def stamps(self) -> dict[str, tuple[int, int]]:
         """(time, size) of every file that says what became of the run, (0, 0) of one that is not there."""
-        rounds = {f"{number:04d}": rounds_file(self._attempt(number)) for number in sorted(self._numbers())}
-        files = (self.config_file, self.description_file, self.result_file)
-        return {file.name: stamp(file) for file in files} | {name: stamp(file) for name, file in rounds.items()}
+        place = os.fspath(self.path)  # reports ask for the stamps of thousands of runs: text is faster than paths
+        stamps = {name: stamp(os.path.join(place, name)) for name in (_CONFIG, _RUN, _RESULT)}
+        attempts = [f"{number:04d}" for number in sorted(self._numbers())]
+        return stamps | {name: stamp(os.path.join(place, ATTEMPTS, name, _ROUNDS)) for name in attempts}
 
     def start_attempt(self) -> Path:
         """Make a fresh, numbered directory and return it.
@@ -240,7 +243,7 @@ def is_summary(values: dict[str, Any]) -> bool:
     )
 
 
-def stamp(path: Path) -> tuple[int, int]:
+def stamp(path: str | Path) -> tuple[int, int]:
     """When a file was written, in ns, and its size; (0, 0) where it is not there."""
     try:
         found = os.stat(path)
@@ -251,7 +254,7 @@ def stamp(path: Path) -> tuple[int, int]:
 
 def rounds_file(attempt: Path) -> Path:
     """Where an attempt keeps a line of JSON per round."""
-    return attempt / "rounds.jsonl"
+    return attempt / _ROUNDS
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -4,43 +4,52 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from fl_platform.config.migrate import MOVED
 from fl_platform.config.schema import flatten
 from fl_platform.errors import UserError, did_you_mean
-from fl_platform.runs import metrics
-from fl_platform.runs.record import RunRecord, concatenate
+from fl_platform.runs.record import RunRecord
+from fl_platform.runs.rounds import Rounds
 from fl_platform.runs.sources import read
 from fl_platform.runs.status import RunStatus
 
 Source: TypeAlias = str | os.PathLike[str]
+_NESTED = (list, dict)
 CASE = "case"
 """Configuration key that a report adds to its runs: which of its cases they are of."""
 
 
 @dataclass(frozen=True, repr=False)
 class Runs:
-    """``runs``: run_id, status, `config.<key>`, `summary.<key>`, ...; ``rounds``: run_id, round, the metrics."""
+    """``runs``: run_id, status, `config.<key>`, `summary.<key>`, ...; ``rounds``: run_id, round, the metrics.
+
+    ``history`` has the rounds run by run. The frame of all of them is made when it is first asked for.
+    """
 
     runs: pd.DataFrame
-    rounds: pd.DataFrame
+    history: Rounds = field(default_factory=Rounds)
     warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """A row per run and round."""
+        return self.history.frame()
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {status}" for status, count in self.runs["status"].value_counts().items())
-        return f"<Runs: {counts or 'none'}; {len(self.rounds)} rounds in all; frames: summary, rounds>"
+        return f"<Runs: {counts or 'none'}; {len(self.history)} rounds in all; frames: summary, rounds>"
 
     def only(self, mask: "pd.Series[bool]") -> "Runs":
         """The runs where ``mask`` holds, with their rounds."""
         kept = self.runs[mask].reset_index(drop=True)
-        return Runs(kept, self.rounds[self.rounds["run_id"].isin(kept["run_id"])].reset_index(drop=True), self.warnings)
+        return Runs(kept, self.history.only(kept["run_id"]), self.warnings)
 
     def finished(self) -> "Runs":
         """The runs that were trained to their last round."""
@@ -99,21 +108,11 @@ def to_frames(records: list[RunRecord]) -> Runs:
             if not name.startswith("summary._")
         }
         rows.append(row)
-    tables = [
-        record.history.add_column(0, "run_id", pa.repeat(_leaf(record.run_id), record.history.num_rows))
-        for record in records
-    ]
-    empty = pd.DataFrame({"run_id": pd.Series(dtype=str), metrics.ROUND: pd.Series(dtype=np.int64)})
-    rounds = concatenate(tables).to_pandas(types_mapper=_kept_type) if tables else empty
     runs = (
         _frame(rows) if rows else pd.DataFrame({name: pd.Series(dtype=str) for name in ("run_id", "status", "ending")})
     )
-    return Runs(runs, rounds, tuple(text for record in records for text in record.warnings))
-
-
-def _kept_type(kind: pa.DataType) -> pd.ArrowDtype | None:
-    """Lists stay in Arrow's memory: as objects of their own they take a second for a million rounds."""
-    return pd.ArrowDtype(kind) if pa.types.is_list(kind) else None
+    history = Rounds.of({row["run_id"]: record.history for row, record in zip(rows, records, strict=True)})
+    return Runs(runs, history, tuple(text for record in records for text in record.warnings))
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -130,7 +129,7 @@ def _leaf(value: Any) -> Any:
     """A value a frame can hold: lists and empty mappings as JSON text, text without unpaired surrogates."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    return json.dumps(value) if isinstance(value, list | dict) else value
+    return json.dumps(value) if isinstance(value, _NESTED) else value
 
 
 def config_column(runs: Runs, key: str, where: str) -> str:

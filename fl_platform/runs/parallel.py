@@ -9,12 +9,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fl_platform.runs import cache
 from fl_platform.runs.directory import RunDirectory
-from fl_platform.runs.reader import read_directory
+from fl_platform.runs.reader import read_directory, read_kept
 from fl_platform.runs.record import RunRecord
 
 BYTES_TO_SHARE = 200 << 20
@@ -29,11 +29,12 @@ def read_directories(
 
     ``helpers`` is the number of further processes for large amounts; by default one per further core.
     """
+    found = {path: record for path in logs if (record := read_kept(path, cache_dir)) is not None}
     most = min(MOST_HELPERS, num_cores() - 1) if helpers is None else helpers
-    shared = unread(logs, cache_dir) if most > 0 else []
+    shared = worth_sharing([path for path in logs if path not in found], cache_dir) if most > 0 else []
     with helping([shared[part :: most + 1] for part in range(1, most + 1)], cache_dir):
-        own = {path: read_directory(path, logs[path], cache_dir) for path in shared[:: most + 1]}
-    return [own[path] if path in own else read_directory(path, log, cache_dir) for path, log in logs.items()]
+        found |= {path: read_directory(path, logs[path], cache_dir) for path in shared[:: most + 1]}
+    return [found[path] if path in found else read_directory(path, log, cache_dir) for path, log in logs.items()]
 
 
 def num_cores() -> int:
@@ -41,23 +42,18 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def unread(paths: Mapping[Path, Path | None], cache_dir: Path | None) -> list[Path]:
-    """The runs that have ended and are not in the cache, if it can be written; none where they are too few to share."""
+def worth_sharing(paths: Iterable[Path], cache_dir: Path | None) -> list[Path]:
+    """Those of the runs that have ended, if the cache can be written; none where they are too few to share."""
     found, size = [], 0
     for path in paths:
-        files, folder = RunDirectory(path.parent, path.name), cache_of(path, cache_dir)
-        if cache.place_of(path, folder).exists() or not files.result_file.exists() or not is_writable(folder):
+        files = RunDirectory(path.parent, path.name)
+        if not files.result_file.exists() or not is_writable(cache.of_runs(path, cache_dir)):
             continue
         rounds = files.counted_rounds(has_result=True)
         with contextlib.suppress(OSError):
             size += rounds.stat().st_size if rounds else 0
         found.append(path)
     return found if size >= BYTES_TO_SHARE else []
-
-
-def cache_of(path: Path, cache_dir: Path | None) -> Path:
-    """The cache directory that a run is kept in."""
-    return cache_dir or path.absolute().parent / cache.NAME
 
 
 def is_writable(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from fl_platform.config.regular_files import open_regular, read_regular
 from fl_platform.config.schema import flatten
 from fl_platform.config.yaml_limits import check_size
 from fl_platform.errors import UserError
-from fl_platform.runs import cache, liveness, metrics, wandb_logs
+from fl_platform.runs import cache, liveness, metrics
 from fl_platform.runs.directory import RunDirectory, check_plain, checksum_of_bytes, stamp
 from fl_platform.runs.formats import FormatError
 from fl_platform.runs.record import PROVENANCE, RunRecord, one_row_per_round
@@ -33,16 +33,26 @@ def read_directory(path: Path, wandb_log: Path | None = None, cache_dir: Path | 
     """
     files = RunDirectory(path.parent, path.name)
     stamps = files.stamps()
-    key = cache.key_of(path, stamps)  # which attempt counts follows from the result
-    place = cache.place_of(path, cache_dir or path.absolute().parent / cache.NAME)
-    kept = cache.load(place, key) if any(stamps[files.result_file.name]) else None
-    if kept is not None:
+    if (kept := _kept(files, stamps, cache_dir)) is not None:
         return kept
     record = RunReader(path, lists=True).read(wandb_log)
     assert record is not None  # a first read always returns a record
     if record.status and record.status.has_ended and files.counted_rounds(has_result=True) is not None:
-        cache.save(place, key, record)
+        cache.save(cache.place_of(path, cache.of_runs(path, cache_dir)), cache.key_of(stamps), record)
     return record
+
+
+def read_kept(path: Path, cache_dir: Path | None = None) -> RunRecord | None:
+    """The run of a directory as the cache has it; None where it is not there, or its files have changed since."""
+    files = RunDirectory(path.parent, path.name)
+    return _kept(files, files.stamps(), cache_dir)
+
+
+def _kept(files: RunDirectory, stamps: dict[str, tuple[int, int]], cache_dir: Path | None) -> RunRecord | None:
+    if not any(stamps[files.result_file.name]):
+        return None
+    place = cache.place_of(files.path, cache.of_runs(files.path, cache_dir))
+    return cache.load(place, cache.key_of(stamps), str(files.path))  # which attempt counts follows from the result
 
 
 class RunReader:
@@ -216,6 +226,8 @@ def _status_in_log(path: Path | None) -> RunStatus:
     """What the W&B log says of a run that left no result: interrupted, crashed, or alive in a long round."""
     if path is None:
         return RunStatus.CRASHED
+    from fl_platform.runs import wandb_logs
+
     try:
         return wandb_logs.read_with_status(path).status or RunStatus.CRASHED
     except UserError:

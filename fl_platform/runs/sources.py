@@ -1,4 +1,7 @@
-"""Finds runs below a path, and reads them from wherever they are: one record per run."""
+"""Finds runs below a path, and reads them from wherever they are: one record per run.
+
+The readers of W&B logs and of archives are imported where there is one to read: directories alone do without.
+"""
 
 import contextlib
 import os
@@ -7,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fl_platform.errors import UserError
-from fl_platform.runs import archive, wandb_logs
 from fl_platform.runs.directory import ATTEMPTS, RunDirectory
 from fl_platform.runs.formats import LEDGER_FILE
 from fl_platform.runs.parallel import read_directories
@@ -133,12 +135,11 @@ def read(sources: "Iterable[str | os.PathLike[str]]", cache_dir: Path | None = N
     records = read_directories(
         {path: logs[run_id][-1] if run_id in logs else None for run_id, path in directories.items()}, cache_dir
     )
-    imported += [
-        wandb_logs.read_with_status(path, cache_dir)
-        for wandb_id, paths in logs.items()
-        if wandb_id not in directories
-        for path in paths
-    ]
+    alone = [path for wandb_id, paths in logs.items() if wandb_id not in directories for path in paths]
+    if alone:
+        from fl_platform.runs import wandb_logs
+
+        imported += [wandb_logs.read_with_status(path, cache_dir) for path in alone]
     records += merge(record for record in imported if own_id(record) not in directories)
     return sorted(map(readable, records), key=lambda record: record.run_id)
 
@@ -147,5 +148,9 @@ def _read_file(path: Path, cache_dir: Path | None) -> list[RunRecord]:
     if not path.exists():
         raise UserError(f"source {path}: no such file or directory")
     if path.suffix == ".wandb":
+        from fl_platform.runs import wandb_logs
+
         return [wandb_logs.read_with_status(path, cache_dir)]
+    from fl_platform.runs import archive
+
     return archive.read(path)

@@ -90,8 +90,8 @@ def read_with_status(path: Path, cache_dir: Path | None = None) -> RunRecord:
         stat = path.stat()
     except OSError:
         return with_status(read(path))
-    key = cache.key_of(path, [stat.st_size, stat.st_mtime_ns])
-    record = cache.load(place, key)
+    key = cache.key_of([stat.st_size, stat.st_mtime_ns])
+    record = cache.load(place, key, str(path))
     if record is None:
         record = read(path)
         cache.save(place, key, record)

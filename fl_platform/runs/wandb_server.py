@@ -55,7 +55,7 @@ def _kept(run: Any, address: str, server: str, directory: Path) -> RunRecord:
     listed = [server, address, run.state, run.name, run.group, run.sweep_name, run.tags, run.created_at]
     stamps = [*listed, getattr(run, "heartbeatAt", None), run.config, _finite_names(run.summary)]
     where = Path(server, run.entity, run.project, run.id)
-    place, key = cache.place_of(where, directory), cache.key_of(where, json.dumps(stamps, sort_keys=True, default=str))
+    place, key = cache.place_of(where, directory), cache.key_of(json.dumps(stamps, sort_keys=True, default=str))
     record = cache.load(place, key)
     if record is None:
         record = _logged(run, address)

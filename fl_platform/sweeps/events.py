@@ -6,9 +6,9 @@ import sqlite3
 import tempfile
 import urllib.parse
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fl_platform.errors import UserError
 from fl_platform.runs import formats
@@ -16,7 +16,19 @@ from fl_platform.sweeps.states import TrialState
 
 LAUNCH, RETRIES, STOP = "launch", "retries", "stop"
 _LAUNCHER_KINDS = (LAUNCH, RETRIES, STOP)
-_COLUMNS = ("time", "trial", "kind", "run_id", "attempt", "launcher", "host", "pid", "data")
+_TRIAL_KINDS = tuple(TrialState)
+_TYPES: dict[str, Any] = {
+    "time": float,
+    "trial": int | None,
+    "kind": str,
+    "run_id": str | None,
+    "attempt": int | None,
+    "launcher": str | None,
+    "host": str,
+    "pid": int,
+    "data": str,
+}
+"""The columns of a row, in their order, and the types that their values may have."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
     seq INTEGER PRIMARY KEY, time REAL NOT NULL, trial INTEGER, kind TEXT NOT NULL, run_id TEXT, attempt INTEGER,
@@ -30,8 +42,7 @@ class LedgerError(UserError):
     """A ledger that is damaged or was written by a newer version."""
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One row: what happened to a trial, or without a trial what a launcher did."""
 
     seq: int
@@ -46,15 +57,15 @@ class Event:
     data: dict[str, Any]
 
 
-def checksum(values: tuple[Any, ...]) -> int:
+def checksum(values: Sequence[Any]) -> int:
     """The checksum of a row's values, in the order of its columns and as JSON text."""
     return zlib.crc32(json.dumps(values).encode())
 
 
 def insert(values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """The statement that appends a row of these values, in the order of the columns, and what it is given."""
-    names = ", ".join((*_COLUMNS, "crc"))
-    marks = ", ".join("?" * (len(_COLUMNS) + 1))
+    names = ", ".join((*_TYPES, "crc"))
+    marks = ", ".join("?" * (len(_TYPES) + 1))
     return f"INSERT INTO events ({names}) VALUES ({marks})", (*values, checksum(values))
 
 
@@ -148,7 +159,7 @@ def _has_checksums(database: sqlite3.Connection) -> bool:
 def select(database: sqlite3.Connection) -> str:
     """The query for the rows after a given one, in order."""
     crc = "crc" if _has_checksums(database) else "NULL AS crc"
-    return f"SELECT seq, {', '.join(_COLUMNS)}, {crc} FROM events WHERE seq > ? ORDER BY seq"
+    return f"SELECT seq, {', '.join(_TYPES)}, {crc} FROM events WHERE seq > ? ORDER BY seq"
 
 
 def parse(row: sqlite3.Row, expected: int, *, needs_checksum: bool) -> Event:
@@ -156,21 +167,17 @@ def parse(row: sqlite3.Row, expected: int, *, needs_checksum: bool) -> Event:
 
     Rows of format 1 have no checksum; after the first that has one, every row needs one.
     """
-    values = tuple(row[name] for name in _COLUMNS)
-    if row["seq"] != expected:
+    seq, *values, crc = row
+    if seq != expected:
         raise ValueError(f"row {expected} is missing")
+    if not all(map(isinstance, values, _TYPES.values())):
+        raise ValueError(f"row {expected} has a value of the wrong type")
     time, trial, kind, run_id, attempt, launcher, host, pid, text = values
-    for value, kinds in (
-        *((time, float), (trial, int | None), (kind, str), (run_id, str | None), (attempt, int | None)),
-        *((launcher, str | None), (host, str), (pid, int), (text, str)),
-    ):
-        if not isinstance(value, kinds):
-            raise ValueError(f"row {expected} has a value of the wrong type")
-    if row["crc"] is None and needs_checksum:
+    if crc is None and needs_checksum:
         raise ValueError(f"row {expected} has no checksum")
-    if row["crc"] is not None and row["crc"] != checksum(values):
+    if crc is not None and crc != checksum(values):
         raise ValueError(f"the checksum of row {expected} is wrong")
-    known = _LAUNCHER_KINDS if trial is None else tuple(TrialState)
+    known = _LAUNCHER_KINDS if trial is None else _TRIAL_KINDS
     if kind not in known:
         raise ValueError(f"row {expected} has the state {kind!r}; known: {', '.join(known)}")
     data = json.loads(text)
@@ -178,4 +185,4 @@ def parse(row: sqlite3.Row, expected: int, *, needs_checksum: bool) -> Event:
         raise ValueError(f"row {expected} has no data")
     if kind == TrialState.PROPOSED and not isinstance(data.get("params"), dict):
         raise ValueError(f"row {expected} proposes no point")
-    return Event(row["seq"], time, trial, kind, run_id, attempt, launcher, host, pid, data)
+    return Event(seq, time, trial, kind, run_id, attempt, launcher, host, pid, data)

@@ -14,9 +14,8 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fl_platform.errors import DiskFull, UserError
 from fl_platform.runs.formats import LEDGER_FILE
@@ -31,8 +30,7 @@ BEAT_SECONDS = 30.0
 NEW_LEDGER_HINT = "; move it away and launch again, which takes over the runs that are finished"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A trial as the ledger has it."""
 
     number: int
@@ -209,13 +207,13 @@ class Ledger:
             elif event.launcher == self.launcher:
                 self._launched_at = event.seq
             return
-        known = self._entries.get(event.trial)
-        follows = event.kind != TrialState.PROPOSED if known else event.kind == TrialState.PROPOSED
+        known, state = self._entries.get(event.trial), TrialState(event.kind)
+        follows = (state is TrialState.PROPOSED) is (known is None)
         if not follows or (known is None and event.trial != len(self._entries)):
             raise ValueError(f"row {event.seq} is {event.kind} for trial {event.trial}, which cannot follow")
         self._entries[event.trial] = Entry(
             number=event.trial,
-            state=TrialState(event.kind),
+            state=state,
             params=event.data["params"] if known is None else known.params,
             run_id=event.run_id,
             attempt=event.attempt or 0,
@@ -223,11 +221,11 @@ class Ledger:
             host=event.host,
             pid=event.pid,
             time=event.time,
-            began=event.time if event.kind == TrialState.STARTED else known.began if known else None,
-            failures=(known.failures if known else 0) + (event.kind == TrialState.FAILED),
+            began=event.time if state is TrialState.STARTED else known.began if known else None,
+            failures=(known.failures if known else 0) + (state is TrialState.FAILED),
             data=event.data,
         )
-        if TrialState(event.kind) in _FINAL:
+        if state in _FINAL:
             self._undone.pop(event.trial, None)
         else:
             self._undone.setdefault(event.trial)

@@ -1,6 +1,9 @@
 """Many runs are read by several processes, with the records that one alone reads."""
 
+import contextlib
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +12,7 @@ import pytest
 
 from fl_platform.runs import cache, parallel
 from fl_platform.runs.parallel import helping, read_directories
-from fl_platform.runs.reader import read_directory
+from fl_platform.runs.reader import read_directory, read_kept
 from fl_platform.runs.record import RunRecord
 
 
@@ -80,6 +83,41 @@ def test_a_run_that_changed_is_read_again(runs: list[Path]) -> None:
     first, second, *_ = read_directories(dict.fromkeys(runs), helpers=1)
     assert second.status == "diverged"
     assert first.history.num_rows == 3
+
+
+def test_a_kept_run_is_found_however_its_path_is_spelled(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read_directories(dict.fromkeys(runs), helpers=0)
+    monkeypatch.chdir(runs[0].parent)
+    spelled = [Path(path.name) for path in runs]
+    found = [read_kept(path) for path in spelled]
+    assert [record and record.source for record in found] == [str(path) for path in spelled[:2]] + [None] + [
+        str(path) for path in spelled[3:6]
+    ] + [None], "a warning names the path as it was spelled, and the last has not ended"
+    for record, before in zip(read_directories(dict.fromkeys(spelled), helpers=0), whole, strict=True):
+        assert record.history.equals(before.history)
+        assert all(text.startswith(record.source) for text in record.warnings)
+
+
+def test_runs_that_changed_are_shared_as_well(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    read_directories(dict.fromkeys(runs), helpers=0)
+    for path in runs[:6]:
+        os.utime(path / "config.yaml", ns=(1, 1))
+    shares: list[list[Path]] = []
+    monkeypatch.setattr(parallel, "helping", lambda given, _: contextlib.nullcontext(shares.extend(given)))
+    assert len(read_directories(dict.fromkeys(runs), helpers=1)) == 7
+    assert shares == [[runs[1], runs[3], runs[5]]]
+
+
+def test_a_kept_file_that_cannot_be_mapped_is_read(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = read_directory(runs[0])
+
+    def refuse(_: str) -> None:
+        raise OSError(errno.ENOMEM, "no more maps")
+
+    monkeypatch.setattr(cache.pa, "memory_map", refuse)
+    found = read_kept(runs[0])
+    assert found is not None
+    assert same(found, before)
 
 
 def test_helpers_that_cannot_start_cost_time_only(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

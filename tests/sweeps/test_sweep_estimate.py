@@ -1,6 +1,5 @@
 """How long a sweep is said to take."""
 
-import dataclasses
 import time
 
 import pytest
@@ -29,13 +28,13 @@ DONE = Entry(
 def test_the_rest_takes_as_long_as_what_was_done():
     assert estimate([DONE], left=2, running=0) == pytest.approx(120)
     assert estimate([], left=2, running=0) is None
-    running = dataclasses.replace(DONE, number=1, state=TrialState.STARTED, began=time.time() - 20, data={})
+    running = DONE._replace(number=1, state=TrialState.STARTED, began=time.time() - 20, data={})
     assert estimate([DONE, running], left=1, running=1) == pytest.approx(100, abs=5)
 
 
 @pytest.mark.parametrize("seconds", [0.01, 10.0])
 def test_a_run_that_was_there_counts_with_its_own_time(seconds):
-    taken = dataclasses.replace(DONE, began=DONE.time - seconds)
+    taken = DONE._replace(began=DONE.time - seconds)
     assert estimate([taken], left=2, running=0) == pytest.approx(100)
-    unknown = dataclasses.replace(taken, data={})
+    unknown = taken._replace(data={})
     assert estimate([unknown], left=2, running=0) == pytest.approx(2 * seconds)
