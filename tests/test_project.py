@@ -49,7 +49,7 @@ MAY_IMPORT = {
     },
     "cli": {
         *("_imports", "_torchvision", "algorithms", "config", "dashboard", "data", "errors", "federation"),
-        *("models", "paper", "reporting", "runs", "sweeps", "tracking"),
+        *("kernels", "models", "paper", "reporting", "runs", "sweeps", "tracking"),
     },
     "__main__": {"cli"},
 }

@@ -30,6 +30,7 @@ REQUIRED = (
         "numpy",
         "scipy",
         "numba",
+        "llvmlite",
         "sklearn",
         "pandas",
         "pyarrow",
@@ -68,9 +69,22 @@ def examine(keys: list[str]) -> Iterator[Finding]:
         yield import_finding(module, BROKEN, REINSTALL)
     for module, advice in OPTIONAL.items():
         yield import_finding(module, MISSING, advice)
+    if import_failure("llvmlite.binding") is None:
+        yield kernels_finding()
     yield browser_finding()
     if import_failure("fl_platform.config.compose") is None:  # else a package above is broken and says so
         yield from configured_findings(keys)
+
+
+def kernels_finding() -> Finding:
+    """Say what local training is compiled for."""
+    from fl_platform.kernels import machine_code
+
+    processor = machine_code.llvm.get_host_cpu_name()
+    if machine_code.LANES < 8:
+        return Finding("kernels", OK, f"{processor} has no AVX2: perceptrons are trained by autograd")
+    vectors = {16: "AVX-512", 8: "AVX2"}[machine_code.LANES]
+    return Finding("kernels", OK, f"perceptrons are trained by code compiled for {processor} with {vectors}")
 
 
 def configured_findings(keys: list[str]) -> Iterator[Finding]:
