@@ -37,7 +37,7 @@ class Pooling(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         which = pooled(x, torch.uint8)
         ctx.save_for_backward(which)
-        ctx.shape = x.shape
+        ctx.shape, ctx.layout = x.shape, layout_of(x)
         return forward(x, which)
 
     @staticmethod
@@ -45,7 +45,7 @@ class Pooling(torch.autograd.Function):
         [which] = ctx.saved_tensors
         if torch.is_grad_enabled() or not torch._C._has_storage(gradient):  # for its own gradient, or many at once
             return torch_backward(gradient, which, ctx.shape)
-        return backward(gradient, which, ctx.shape)
+        return backward(gradient, which, ctx.shape, ctx.layout)
 
 
 def forward(x: Tensor, which: Tensor | None) -> Tensor:
@@ -66,13 +66,12 @@ def pooled(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def layout_of(x: Tensor) -> torch.memory_format:
-    """Of images in one of the two formats."""
+    """The memory format of images that are in one of the two."""
     return torch.contiguous_format if x.is_contiguous() else torch.channels_last
 
 
-def backward(gradient: Tensor, which: Tensor, shape: torch.Size) -> Tensor:
-    """The gradient of images of this shape, given that of their maxima."""
-    layout = layout_of(which)
+def backward(gradient: Tensor, which: Tensor, shape: torch.Size, layout: torch.memory_format) -> Tensor:
+    """The gradient of images of this shape and layout, given that of their maxima."""
     gradient = gradient.resolve_neg().contiguous(memory_format=layout)
     found = torch.empty(shape, dtype=gradient.dtype, device=gradient.device, memory_format=layout)
     if shape[2] % 2 or shape[3] % 2:

@@ -58,8 +58,9 @@ def assert_like_torch(x: Tensor) -> None:
     found, expected = in_both_passes(x, pooling.max_pool2d), in_both_passes(x, F.max_pool2d)
     for one, other in zip(found, expected, strict=True):
         assert_same_bits(one, other)
-    for layout in LAYOUTS:
-        assert found[0].is_contiguous(memory_format=layout) == expected[0].is_contiguous(memory_format=layout)
+    for one, other in zip(found, expected, strict=True):
+        for layout in LAYOUTS:
+            assert one.is_contiguous(memory_format=layout) == other.is_contiguous(memory_format=layout)
     with torch.no_grad():
         assert_same_bits(pooling.max_pool2d(x, 2), expected[0])
 
