@@ -3,9 +3,15 @@
 torch's writes an int64 index beside every maximum, also where no gradient is taken; on the way back it clears all
 pixels and then adds number by number. The compiled one keeps a byte per maximum, none without a gradient, and writes
 every pixel once. Maxima, NaN and the pixels that gradients go to are the same.
+
+Gain (``python -m benchmarks.kernels --only pooling``, W2, one thread, CPU time of rounds with and without in turn, Zen 4
+at a load of 5): 5.5 % of a round in bf16-mixed (2,335 ms for 2,472), 2.2 % in float32 (3,691 for 3,776). Images of one
+channel gain more, as their convolutions are not channels last: LeNet-5 on those of MNIST's shape takes 3,225 ms for
+4,646.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -95,6 +101,7 @@ def torch_backward(gradient: Tensor, which: Tensor, shape: torch.Size) -> Tensor
     return found
 
 
+@cache
 def compiled(name: str, dtype: torch.dtype) -> Callable[..., None]:
     """The compiled function for tensors of a type."""
     from fl_platform.kernels import machine_code  # which models without such layers do not need
