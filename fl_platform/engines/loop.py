@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fl_platform.data.device_samples import channels_last
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalWork
@@ -98,6 +99,8 @@ class SingleObjective(StackedObjective):
     ) -> Output:
         forward_pass = Pass(train, None, keys[0], updates_statistics, max_pool2d=pooling.max_pool2d)
         batch, statistics = x.flatten(0, 1), buffers.view(-1)
+        if first == 0 and batch.dim() == 4 and batch.device.type == "cpu":
+            batch = channels_last(batch)  # views lose the strides of one channel
         output = self._network.single(weights, statistics, batch, forward_pass, first)
         features = None if output.features is None else output.features.unsqueeze(0)
         return Output(output.logits.unsqueeze(0), features, StacksOfOne(output.activations))

@@ -35,7 +35,7 @@ class Pass:
     key: Tensor | None = None
     updates_statistics: bool = False
     features: Tensor | None = None
-    max_pool2d: Callable[..., Tensor] = F.max_pool2d
+    max_pool2d: Callable[..., Any] = F.max_pool2d
     dropout_layers: int = field(default=0)
 
 
