@@ -5,8 +5,9 @@ pixels and then adds number by number. The compiled one keeps a byte per maximum
 every pixel once. Maxima, NaN and the pixels that gradients go to are the same.
 
 Gain (``python -m benchmarks.kernels --only pooling``, W2, one thread, CPU time of rounds with and without in turn, on
-Zen 4 at a load of 5): 5.5 % of a round in bf16-mixed (2,335 ms for 2,472), 2.2 % in float32 (3,691 for 3,776). Images
-that are not channels last gain more: torch's pooling takes 9.2 ms for 64 of 32 x 28 x 28, this 0.8.
+Zen 4 under changing load): 3 to 9 % of a round in bf16-mixed (2,335 ms for 2,472, 2,235 for 2,309 and 2,264 for 2,508),
+1 to 2 % in float32 (3,691 for 3,776 and 3,735 for 3,764). Images that are not channels last gain more: torch's pooling
+takes 9.2 ms for 64 of 32 x 28 x 28, this 0.8.
 """
 
 from collections.abc import Callable, Sequence
