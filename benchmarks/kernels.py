@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import lightning as L
+import torch.nn.functional as F
 
 from benchmarks.federation import threads, w1_arguments
 from benchmarks.scaling import WIDE, small_args
@@ -63,8 +64,8 @@ CASES = (
     Case("perceptron, evaluation", FEDAVG, evaluation, "Perceptron", OTHERS),
     Case("perceptron, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], evaluation, "Perceptron", OTHERS),
     Case("oneDNN, evaluation with GroupNorm", [*FEDAVG, "model.norm=group"], onednn, "Linear", nullcontext),
-    Case("pooling", LENET, pooling, "Maxima", nullcontext),
-    Case("pooling, bf16-mixed", [*LENET, "precision=bf16-mixed"], pooling, "Maxima", nullcontext),
+    Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
+    Case("pooling, bf16-mixed", [*LENET, "precision=bf16-mixed"], pooling, "max_pool2d", F.max_pool2d),
     Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",

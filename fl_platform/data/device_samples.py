@@ -13,6 +13,14 @@ Allocate = Callable[..., Tensor]
 """Returns a tensor to write into: ``torch.empty``, or a function of the same signature that reuses a buffer."""
 
 
+def channels_last(images: Tensor) -> Tensor:
+    """Images pixel by pixel in memory, with strides that say so: those of one channel lie alike in both formats, and
+    torch chooses the format of a convolution by the strides."""
+    images = images.contiguous(memory_format=torch.channels_last)
+    _, channels, height, width = images.shape
+    return images.as_strided(images.shape, (height * width, 1, width, 1)) if channels == 1 else images
+
+
 class DeviceSamples:
     """Samples of one data set on a device.
 
@@ -71,7 +79,7 @@ class DeviceSamples:
 
     def _laid_out(self, inputs: Tensor) -> Tensor:
         is_fast = self._kind == "images" and self.device.type == "cpu"
-        return inputs.contiguous(memory_format=torch.channels_last) if is_fast else inputs
+        return channels_last(inputs) if is_fast else inputs
 
     def _as_inputs(self, features: Tensor, allocate: Allocate) -> Tensor:
         if self._kind == "images":

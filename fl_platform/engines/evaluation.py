@@ -81,8 +81,8 @@ def batch_of(network: Network, weights: Weights, buffers: Vector, inputs: Tensor
 
 def logits_of(network: Network, weights: Weights, buffers: Vector, inputs: Tensor) -> Tensor:
     """The logits of some samples, by kernels for passes without gradient."""
-    with torch.no_grad(), onednn.Linear(), pooling.Maxima():  # known to this thread only
-        return network.single(weights, buffers, inputs, Pass(train=False)).logits
+    with torch.no_grad(), onednn.Linear():  # known to this thread only
+        return network.single(weights, buffers, inputs, Pass(train=False, max_pool2d=pooling.max_pool2d)).logits
 
 
 def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:

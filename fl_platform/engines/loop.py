@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fl_platform.data.device_samples import channels_last
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalWork
+from fl_platform.kernels import pooling
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
@@ -95,8 +97,10 @@ class SingleObjective(StackedObjective):
         updates_statistics: bool = False,
         first: int = 0,
     ) -> Output:
-        forward_pass = Pass(train, None, keys[0], updates_statistics)
+        forward_pass = Pass(train, None, keys[0], updates_statistics, max_pool2d=pooling.max_pool2d)
         batch, statistics = x.flatten(0, 1), buffers.view(-1)
+        if first == 0 and batch.dim() == 4 and batch.device.type == "cpu":
+            batch = channels_last(batch)  # views lose the strides of one channel
         output = self._network.single(weights, statistics, batch, forward_pass, first)
         features = None if output.features is None else output.features.unsqueeze(0)
         return Output(output.logits.unsqueeze(0), features, StacksOfOne(output.activations))

@@ -5,10 +5,11 @@ length. What differs is carried by the active ``Pass``; outside any pass the lay
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,8 @@ from fl_platform.models.stack_norm import WorkerNorm
 class Pass:
     """One forward pass of one worker.
 
-    mask: (B,) False for padding, None when every row is real. key: scalar int64 dropout key.
+    mask: (B,) False for padding, None when every row is real. key: scalar int64 dropout key. max_pool2d: what computes
+    the layers of this name.
     """
 
     train: bool
@@ -33,6 +35,7 @@ class Pass:
     key: Tensor | None = None
     updates_statistics: bool = False
     features: Tensor | None = None
+    max_pool2d: Callable[..., Any] = F.max_pool2d
     dropout_layers: int = field(default=0)
 
 
@@ -135,6 +138,23 @@ class Dropout(nn.Module):
         return x * keep.view(shape) / ((1 - self.probability) or 1)
 
 
+class MaxPool2d(nn.MaxPool2d):
+    """nn.MaxPool2d, computed by the pass's own function."""
+
+    def forward(self, x: Tensor) -> Any:
+        active = _active.get()
+        pool: Callable[..., Any] = F.max_pool2d if active is None else active.max_pool2d
+        return pool(
+            x,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            ceil_mode=self.ceil_mode,
+            return_indices=self.return_indices,
+        )
+
+
 class Features(nn.Module):
     """Marks the representation: the input of the last linear layer, before dropout."""
 
@@ -191,7 +211,7 @@ def norm_layer(kind: str, channels: int) -> nn.Module:
 
 
 def adopt(module: nn.Module) -> None:
-    """Make a user's module fit for stacking: its BatchNorm, Dropout and recurrent layers become ours."""
+    """Make a user's module fit for stacking: its BatchNorm, Dropout, MaxPool2d and recurrent layers become ours."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
             if not (child.affine and child.track_running_stats and child.momentum is not None):
@@ -203,6 +223,9 @@ def adopt(module: nn.Module) -> None:
             setattr(module, name, ours)
         elif isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
             setattr(module, name, Dropout(child.p, channels=not isinstance(child, nn.Dropout)))
+        elif type(child) is nn.MaxPool2d:
+            shape = (child.kernel_size, child.stride, child.padding, child.dilation)
+            setattr(module, name, MaxPool2d(*shape, child.return_indices, child.ceil_mode))
         elif type(child) is nn.Embedding and not is_plain(child):
             setattr(module, name, embedding_as_ours(child, name))
         elif isinstance(child, nn.RNNBase):

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from torch import nn
 
 from fl_platform.errors import UserError
-from fl_platform.models.layers import Dropout, Features, norm_layer
+from fl_platform.models.layers import Dropout, Features, MaxPool2d, norm_layer
 from fl_platform.models.registry import Shape, architecture
 
 
@@ -18,7 +18,7 @@ def lenet5(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> n
 
     def convolution(inputs: int, outputs: int) -> list[nn.Module]:
         # ReLU of the maxima is the maximum of the ReLUs, gradients included, at a quarter of the work
-        return [nn.Conv2d(inputs, outputs, 5), norm_layer(norm, outputs), nn.MaxPool2d(2), nn.ReLU()]
+        return [nn.Conv2d(inputs, outputs, 5), norm_layer(norm, outputs), MaxPool2d(2), nn.ReLU()]
 
     def linear(inputs: int, outputs: int) -> list[nn.Module]:
         return [nn.Linear(inputs, outputs), norm_layer(norm, outputs), nn.ReLU()]

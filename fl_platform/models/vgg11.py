@@ -5,7 +5,7 @@ from collections import OrderedDict
 from torch import nn
 
 from fl_platform.errors import UserError
-from fl_platform.models.layers import Dropout, Features, norm_layer
+from fl_platform.models.layers import Dropout, Features, MaxPool2d, norm_layer
 from fl_platform.models.registry import Shape, architecture
 
 GROUPS = ((64,), (128,), (256, 256), (512, 512), (512, 512))
@@ -24,7 +24,7 @@ def vgg11(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> nn
             layers += [nn.Conv2d(channels, outputs, 3, padding=1), norm_layer(norm, outputs), nn.ReLU()]
             channels = outputs
         # ReLU of the maxima is the maximum of the ReLUs, gradients included, at a quarter of the work
-        blocks[f"group{number}"] = nn.Sequential(*layers[:-1], nn.MaxPool2d(2), layers[-1])
+        blocks[f"group{number}"] = nn.Sequential(*layers[:-1], MaxPool2d(2), layers[-1])
     blocks["group5"] = nn.Sequential(*blocks["group5"], nn.Flatten())  # type: ignore[misc]
     flat = channels * (height // 32) * (side // 32)
     blocks["hidden"] = nn.Sequential(nn.Linear(flat, 128), nn.ReLU(), Features(), Dropout())

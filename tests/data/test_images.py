@@ -1,9 +1,10 @@
 import pytest
 import torch
+from torch import nn
 
 from fl_platform import noise
 from fl_platform.data import datasets
-from fl_platform.data.device_samples import DeviceSamples
+from fl_platform.data.device_samples import DeviceSamples, channels_last
 from fl_platform.data.samples import Samples
 from tests.federations import described
 
@@ -90,3 +91,14 @@ def test_whole_is_computed_once_and_leaves_the_pixels():
     assert images.whole() is images.whole()
     assert torch.equal(images.batch(torch.arange(20)), before)
     assert len(images) == 20
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
+def test_images_of_any_number_of_channels_say_that_they_are_channels_last(shape):
+    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
+    found = channels_last(x)
+    assert found.equal(x)
+    assert found.stride()[1] == 1
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert nn.Conv2d(shape[0], 2, 3)(found).is_contiguous(memory_format=torch.channels_last)
+    assert channels_last(found).data_ptr() == found.data_ptr()

@@ -6,7 +6,7 @@ import torch
 from fl_platform.algorithms.base import LocalBatch, LocalStep
 from fl_platform.algorithms.fedavg import FedAvg
 from fl_platform.kernels.perceptron import Perceptron
-from tests.federations import make_config, synthetic_dataset, train
+from tests.federations import make_config, make_module, synthetic_dataset, train
 
 
 class StepByStep(FedAvg):
@@ -82,3 +82,22 @@ def test_steps_at_once_are_those_of_autograd_but_for_rounding(descents, norm):
 def test_other_engines_and_directions_go_step_by_step(descents, args):
     train(make_config(*args))
     assert not descents
+
+
+class LooksAtLayouts(FedAvg):
+    """FedAvg that notes whether the first block's activations are channels last."""
+
+    def local_loss(self, batch: LocalBatch) -> torch.Tensor:
+        LAYOUTS.append(batch.activations[0].flatten(0, 1).is_contiguous(memory_format=torch.channels_last))
+        return super().local_loss(batch)
+
+
+LAYOUTS: list[bool] = []
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_convolutions_of_any_images_are_channels_last(channels):
+    config = make_config("engine=loop", "precision=float32", "model.name=lenet5", "num_rounds=1")
+    LAYOUTS.clear()
+    train(config, make_module(config, dataset=synthetic_dataset((channels, 16, 16))), algorithm=LooksAtLayouts())
+    assert LAYOUTS == [True] * 9

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fl_platform.models.layers import BatchNorm, Dropout, Pass, adopt, norm_layer, running
+from fl_platform.models.layers import BatchNorm, Dropout, MaxPool2d, Pass, adopt, norm_layer, running
 
 
 def pair(channels: int, dims: int) -> tuple[BatchNorm, nn.Module]:
@@ -120,6 +120,22 @@ def test_outside_a_pass_dropout_is_pytorchs():
         assert torch.equal(ours.eval()(x), x)
 
 
+def test_a_pass_says_what_computes_maxima():
+    layer, x = MaxPool2d(2, ceil_mode=True), torch.arange(18.0).view(1, 2, 3, 3)
+    asked = []
+
+    def first(x: torch.Tensor, *sizes: object, **flags: object) -> torch.Tensor:
+        asked.append((sizes, flags))
+        return x[..., ::2, ::2]
+
+    with running(Pass(train=True, max_pool2d=first)):
+        assert layer(x).equal(x[..., ::2, ::2])
+    assert asked == [((2, 2, 0, 1), {"ceil_mode": True, "return_indices": False})]
+    with running(Pass(train=True)):
+        assert layer(x).equal(nn.MaxPool2d(2, ceil_mode=True)(x))
+    assert layer(x).equal(nn.MaxPool2d(2, ceil_mode=True)(x))
+
+
 def test_norm_layers_by_name():
     assert isinstance(norm_layer("batch", 8), BatchNorm)
     assert isinstance(norm_layer("none", 8), nn.Identity)
@@ -139,3 +155,17 @@ def test_adopted_layers_have_the_users_values():
     assert torch.equal(norm.running_mean, torch.full((4,), 3.0))
     assert (channels.probability, channels.channels) == (0.2, True)
     assert (plain.probability, plain.channels) == (0.1, False)
+
+
+def test_adopted_pooling_has_the_users_sizes():
+    theirs = nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.MaxPool2d((2, 1), ceil_mode=True), nn.MaxPool2d(2, dilation=2))
+    x = torch.randn(2, 3, 19, 19, generator=torch.Generator().manual_seed(0))
+    expected, text = theirs(x), str(theirs)
+    adopt(theirs)
+    assert {type(layer) for layer in theirs} == {MaxPool2d}
+    assert theirs(x).equal(expected)
+    assert str(theirs) == text
+    with_indices = nn.Sequential(nn.MaxPool2d(2, return_indices=True))
+    indices = with_indices(x)[1]
+    adopt(with_indices)
+    assert with_indices(x)[1].equal(indices)
