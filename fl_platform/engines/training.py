@@ -23,6 +23,7 @@ from fl_platform.engines.records import Records
 from fl_platform.engines.transfer import to_device
 from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork, part_of
 from fl_platform.kernels.perceptron import Perceptron
+from fl_platform.kernels.pooling import compile_pooling
 from fl_platform.kernels.recycled import Recycler
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.network import Network
@@ -107,6 +108,8 @@ class LocalTraining:
         self.sgd, self.seed = sgd, seed
         is_on_cpu = samples.device.type == "cpu"
         self._perceptron = Perceptron.of(network, samples.dtype) if is_on_cpu else None
+        if is_on_cpu:
+            compile_pooling(network, samples.dtype)
         self._memory = memory or Recycler()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
         self.graphs: dict[Any, Any] = {}  # captured gradients, by shapes (engines/graphed.py)

@@ -21,6 +21,8 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import forward_ad
 
 from fl_platform.models.code import code_of
+from fl_platform.models.layers import MaxPool2d
+from fl_platform.models.network import Network
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -106,6 +108,14 @@ def compiled(name: str, dtype: torch.dtype) -> Callable[..., None]:
 
     kind = str(dtype).removeprefix("torch.")
     return machine_code.function("fl_platform.kernels.compiled_pooling", f"{name}_{kind}", "n" * 8)
+
+
+def compile_pooling(network: Network, dtype: torch.dtype) -> None:
+    """Compile what a network's layers need for parameters of this type, so that the first round does not."""
+    dtype = network.autocast or dtype
+    if dtype in DTYPES and any(isinstance(layer, MaxPool2d) for layer in network.module.modules()):
+        compiled("forward", dtype)
+        compiled("backward", dtype)
 
 
 def suits(

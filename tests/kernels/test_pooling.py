@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fl_platform.kernels import pooling
 from fl_platform.models.code import standing_for
+from tests.federations import make_config, make_module, synthetic_dataset
 
 DTYPES = [torch.float32, torch.bfloat16]
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
@@ -256,3 +257,16 @@ def test_a_compiler_can_trace_a_layer():
     assert compiled(x).equal(F.max_pool2d(x, 2))
     leaf = x.clone().requires_grad_()
     assert compiled(leaf).equal(F.max_pool2d(x, 2))
+
+
+@pytest.mark.parametrize(
+    ("precision", "kinds"), [("float32", "float32"), ("bf16-mixed", "bfloat16"), ("float64", None)]
+)
+def test_what_a_run_needs_is_compiled_before_its_first_round(monkeypatch, precision, kinds):
+    asked = []
+    monkeypatch.setattr(pooling, "compiled", lambda name, dtype: asked.append((name, dtype)))
+    make_module(make_config("model.name=lenet5", f"precision={precision}"), dataset=synthetic_dataset((3, 32, 32)))
+    expected = [] if kinds is None else [(name, getattr(torch, kinds)) for name in ("forward", "backward")]
+    assert asked == expected
+    make_module(make_config("model.name=mlp", f"precision={precision}"))
+    assert asked == expected
