@@ -78,9 +78,11 @@ def examine(keys: list[str]) -> Iterator[Finding]:
 
 def kernels_finding() -> Finding:
     """Say what local training is compiled for."""
+    from llvmlite.binding import get_host_cpu_name
+
     from fl_platform.kernels import machine_code
 
-    processor = machine_code.llvm.get_host_cpu_name()
+    processor = get_host_cpu_name()
     if machine_code.LANES < 8:
         return Finding("kernels", OK, f"{processor} has no AVX2: perceptrons are trained by autograd")
     vectors = {16: "AVX-512", 8: "AVX2"}[machine_code.LANES]

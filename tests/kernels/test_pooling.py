@@ -10,8 +10,9 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from fl_platform.kernels import pooling
+from fl_platform.models import registry
 from fl_platform.models.code import standing_for
-from tests.federations import make_config, make_module, synthetic_dataset
+from fl_platform.models.network import Network
 
 DTYPES = [torch.float32, torch.bfloat16]
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
@@ -260,13 +261,16 @@ def test_a_compiler_can_trace_a_layer():
 
 
 @pytest.mark.parametrize(
-    ("precision", "kinds"), [("float32", "float32"), ("bf16-mixed", "bfloat16"), ("float64", None)]
+    ("dtype", "autocast", "compiled"),
+    [
+        (torch.float32, None, torch.float32),
+        (torch.float32, torch.bfloat16, torch.bfloat16),
+        (torch.float64, None, None),
+    ],
 )
-def test_what_a_run_needs_is_compiled_before_its_first_round(monkeypatch, precision, kinds):
+def test_what_a_network_needs_is_compiled_before_its_first_round(monkeypatch, dtype, autocast, compiled):
     asked = []
     monkeypatch.setattr(pooling, "compiled", lambda name, dtype: asked.append((name, dtype)))
-    make_module(make_config("model.name=lenet5", f"precision={precision}"), dataset=synthetic_dataset((3, 32, 32)))
-    expected = [] if kinds is None else [(name, getattr(torch, kinds)) for name in ("forward", "backward")]
-    assert asked == expected
-    make_module(make_config("model.name=mlp", f"precision={precision}"))
-    assert asked == expected
+    for name, shape in (("lenet5", (3, 32, 32)), ("mlp", (1, 28, 28))):  # which has no such layer
+        pooling.compile_pooling(Network(registry.build(name, shape, 10), autocast), dtype)
+    assert asked == ([] if compiled is None else [("forward", compiled), ("backward", compiled)])
