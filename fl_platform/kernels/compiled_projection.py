@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from fl_platform.kernels.primitives import doubles, inlined, integers, pointer, reordered
+from fl_platform.kernels.worker_projection import FOUND
 from fl_platform.qp.dual import EARLY_EXIT
 from fl_platform.qp.enumeration import EQUALLY_GOOD, SMALLEST_PIVOT
 
 Found = tuple[float, float, float, float, float, float]
 """Three multipliers, how many are not zero, residual, norm ratio."""
-FOUND = 6
 
 
 def project_float32(
