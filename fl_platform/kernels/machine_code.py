@@ -80,8 +80,13 @@ def compile_function(module: str, name: str, arguments: str) -> tuple[str, bytes
     """The symbol and object file of a function."""
     import numba  # takes a quarter of a second
 
-    plain = getattr(importlib.import_module(module), name)
-    made: Any = numba.njit(signature(arguments), **HOW)(plain)
+    config: Any = numba.config
+    is_disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0  # NUMBA_DISABLE_JIT is for code that runs without, too
+    try:
+        plain = getattr(importlib.import_module(module), name)
+        made: Any = numba.njit(signature(arguments), **HOW)(plain)
+    finally:
+        config.DISABLE_JIT = is_disabled
     [(text, overload)] = zip(made.inspect_llvm().values(), made.overloads.values(), strict=True)
     assembly = llvm.parse_assembly(text)
     called = {one.name for one in assembly.functions if one.is_declaration} - set(CALLED)
