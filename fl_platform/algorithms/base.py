@@ -25,6 +25,7 @@ from fl_platform.algorithms.inputs import (
     LocalStart,
     LocalStep,
     LocalSurvey,
+    ProjectedDescent,
     Start,
     Updates,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "LocalStart",
     "LocalStep",
     "LocalSurvey",
+    "ProjectedDescent",
     "Start",
     "Updates",
     "get",
@@ -180,6 +182,13 @@ class Algorithm(FixedClass, Rules, L.Callback):
         gradient of a loss that contains the method's corrections.
         """
         return step.gradient
+
+    def projected_descent(self) -> ProjectedDescent | None:
+        """The rule behind ``local_direction``, which is then not called where an engine has a kernel for the rule.
+
+        None, unless it is a rule that kernels are written for.
+        """
+        return None
 
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:
         """Workers, after their last step: values for every name in ``keeps`` and ``sends``."""

@@ -21,6 +21,7 @@ Readings and departures:
 - ``memory_size=0`` is FedAvgM on the server; the released code fails there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,7 +29,16 @@ import numpy as np
 import torch
 
 from fl_platform import qp
-from fl_platform.algorithms.base import Algorithm, Federation, LocalRun, LocalStep, Start, Updates, state
+from fl_platform.algorithms.base import (
+    Algorithm,
+    Federation,
+    LocalRun,
+    LocalStep,
+    ProjectedDescent,
+    Start,
+    Updates,
+    state,
+)
 from fl_platform.algorithms.memory import GradientMemory
 from fl_platform.algorithms.memory_rules import MemoryRules, default_memory_size
 from fl_platform.algorithms.momentum import SlowMomentum
@@ -127,9 +137,7 @@ class ProjectedWorker(Algorithm):
                 margin=self.qp.worker_margin,
                 solver=self.qp.solver,
             )
-        step.record(metrics.QP_WORKER_ACTIVE, found.active)
-        step.record(metrics.QP_WORKER_RATIO, found.norm_ratio)
-        step.record(metrics.QP_WORKER_RESIDUAL, found.residual, how="max")
+        record_solution(step.record, found)
         if self.qp.log_errors:
             step.record(metrics.QP_WORKER_LENGTH, step.gradient.norm(dim=1), how="max")
             step.record(metrics.QP_WORKER_ERROR, (step.gradient - found.vectors).norm(dim=1), how="max")
@@ -147,8 +155,25 @@ class ProjectedWorker(Algorithm):
             return [at_global, drift]
         return [step.gradient_at(step.previous_params), at_global, drift]
 
+    def projected_descent(self) -> ProjectedDescent | None:
+        is_own = all(getattr(getattr(self, hook), "__func__", None) is _RULE[hook] for hook in _RULE)
+        if not is_own or self.qp.solver != "exact" or self.qp.log_errors:
+            return None
+        previous = "last_local" if self.previous_model == "last_local" else None
+        return ProjectedDescent(previous, self._segments, self.qp.worker_margin, record_solution)
+
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:
         return {"last_local": run.params} if self.keeps else {}
+
+
+_RULE = {hook: vars(ProjectedWorker)[hook] for hook in ("local_direction", "anchors")}
+
+
+def record_solution(record: Callable[..., None], found: qp.Solution) -> None:
+    """Log what projections found."""
+    record(metrics.QP_WORKER_ACTIVE, found.active)
+    record(metrics.QP_WORKER_RATIO, found.norm_ratio)
+    record(metrics.QP_WORKER_RESIDUAL, found.residual, how="max")
 
 
 @dataclass(eq=False)

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fl_platform.models.flat import Layout, Stack, Vector
+from fl_platform.qp import Solution
+from fl_platform.qp.projection import Segments
 
 
 class Processes(Protocol):
@@ -161,6 +163,20 @@ class LocalStep:
         noted = self.remembered.get(name)
         rest = [] if noted is None or len(noted) == len(stack) else [noted[len(stack) :]]
         self.remembered[name] = torch.cat([stack, *rest]) if rest else stack
+
+
+@dataclass(frozen=True)
+class ProjectedDescent:
+    """What ``local_direction`` is to an engine that has a kernel for it: steps along projected gradients.
+
+    x_{tau+1} = x_tau - local_lr QP(g(x_tau); [g(x_{tau-1}), g(x_t), x_tau - x_t]), as GradMA takes them.
+    """
+
+    previous: str | None  # the state that holds x_{-1}; None: the first step is plain
+    segments: Segments | None
+    margin: float
+    record: Callable[[Callable[..., None], Solution], None]
+    """Records what the projections of a worker found."""
 
 
 @dataclass(frozen=True)

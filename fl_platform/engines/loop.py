@@ -1,12 +1,14 @@
 """The reference engine: one worker after another, PyTorch's own layers, no padding. On a CPU also the fast one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fl_platform.algorithms.base import ProjectedDescent
 from fl_platform.data.device_samples import channels_last
+from fl_platform.engines.records import Records
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalWork
@@ -74,14 +76,42 @@ class SingleObjective(StackedObjective):
         perceptron = self._perceptron
         if perceptron is None:
             return None
+        losses = [
+            perceptron.descend(params.view(-1), buffers.view(-1), batches, labels, rate)
+            for batches, labels in self._all_batches()
+        ]
+        self._count(slice(None))
+        return torch.cat(losses).unsqueeze(1)
+
+    def descend_projected(
+        self, rule: ProjectedDescent, start: Stack | Vector, params: Stack, buffers: Stack, records: Records
+    ) -> Tensor | None:
+        kernel, work, num_steps = self._training.projected_steps(rule), self._work, len(self._plan.widths)
+        if kernel is None:
+            return None
+        before = None if rule.previous is None else work.state[rule.previous].view(-1)
+        losses, found = kernel.descend(
+            start.view(-1),
+            work.global_params,
+            before,
+            buffers.view(-1),
+            self._all_batches(),
+            num_steps,
+            work.local_lr,
+            params.view(-1),
+        )
+        if len(found.active):
+            rule.record(records.record, found)
+        for taken in (slice(None), slice(0 if before is not None else 1, None), slice(2, None)):  # own and anchors'
+            self._count(taken)
+        return losses.unsqueeze(1)
+
+    def _all_batches(self) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+        """The batches of all steps and their labels, some at a time."""
         num_steps = len(self._plan.widths)
-        losses = []
         for first in range(0, num_steps, GATHERED):
             loaded = [self._batch(step) for step in range(first, min(first + GATHERED, num_steps))]
-            batches, labels = [x[0] for x, _ in loaded], [y[0] for _, y in loaded]
-            losses.append(perceptron.descend(params.view(-1), buffers.view(-1), batches, labels, rate))
-        self._count(slice(num_steps))
-        return torch.cat(losses).unsqueeze(1)
+            yield [x[0] for x, _ in loaded], [y[0] for _, y in loaded]
 
     def own(self, params: Stack | Vector) -> Vector:
         return params.view(-1)

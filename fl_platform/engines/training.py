@@ -14,7 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fl_platform.algorithms.base import Algorithm, LocalRun, LocalStart, LocalStep, LocalSurvey, has_default
+from fl_platform.algorithms.base import (
+    Algorithm,
+    LocalRun,
+    LocalStart,
+    LocalStep,
+    LocalSurvey,
+    ProjectedDescent,
+    has_default,
+)
 from fl_platform.algorithms.inputs import per_worker
 from fl_platform.algorithms.returned import check_names, check_pair, check_returned
 from fl_platform.data.device_samples import DeviceSamples
@@ -24,6 +32,7 @@ from fl_platform.engines.transfer import to_device
 from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork, part_of
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.pooling import compile_pooling
+from fl_platform.kernels.projected_steps import ProjectedSteps
 from fl_platform.kernels.recycled import Recycler
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.network import Network
@@ -87,6 +96,12 @@ class Objective(ABC):
         """All steps along the plain gradient in one call, in place: (steps, S) losses. None without a kernel for it."""
         return None
 
+    def descend_projected(
+        self, rule: ProjectedDescent, start: Stack | Vector, params: Stack, buffers: Stack, records: Records
+    ) -> Tensor | None:
+        """The same along projected gradients, from ``start``; ``params`` are written. None without a kernel for it."""
+        return None
+
 
 class LocalTraining:
     """The local steps of stacks of workers, given data, streams and rates."""
@@ -108,6 +123,7 @@ class LocalTraining:
         self.sgd, self.seed = sgd, seed
         is_on_cpu = samples.device.type == "cpu"
         self._perceptron = Perceptron.of(network, samples.dtype) if is_on_cpu else None
+        self._projected: ProjectedSteps | None = None  # once the algorithm has a rule for it
         if is_on_cpu:
             compile_pooling(network, samples.dtype)
         self._memory = memory or Recycler()
@@ -119,20 +135,25 @@ class LocalTraining:
         """The kernel of the local loss, where the network and the algorithm's loss have one."""
         return self._perceptron if has_default(self.algorithm, "local_loss") else None
 
+    def projected_steps(self, rule: ProjectedDescent) -> ProjectedSteps | None:
+        """The kernel of steps along projected gradients, where there is one."""
+        perceptron = self.perceptron
+        if perceptron is not None and self._projected is None:
+            self._projected = ProjectedSteps(perceptron, rule.segments, rule.margin)
+        return None if perceptron is None else self._projected
+
     def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
         """Train the workers and write what they end with into ``rows`` of the result; returns what hooks recorded."""
         records, size = Records(), len(work.workers)
         [plan] = self._load(work, {"step": work.plan})
         objective = self._objective(self, work, plan)
         start, buffers = self._start(work)
-        params = self.empty("params", size, work).copy_(start)
+        params = self.empty("params", size, work)
         buffers = buffers.expand(size, -1).clone()
         remembered: dict[str, Stack] = {}
-        losses = None
-        if self.sgd.is_plain and has_default(self.algorithm, "local_loss", "local_direction"):
-            losses = objective.descend(params, buffers, work.local_lr)
+        losses = self._steps_at_once(objective, work, start, params, buffers, records)
         if losses is None:
-            params, losses = self._steps(objective, plan, work, params, buffers, records, remembered)
+            params, losses = self._steps(objective, plan, work, params.copy_(start), buffers, records, remembered)
         torch.sub(work.global_params, params, out=result.delta[rows])
         result.buffers[rows] = buffers
         result.loss[rows] = losses.mean(0) if plan.is_even else losses.sum(0) / plan.counts.gt(0).sum(0)
@@ -159,6 +180,23 @@ class LocalTraining:
         check_pair(self.algorithm, "start_local", found, likes, rows=len(work.workers))
         params, buffers = found
         return params, buffers
+
+    def _steps_at_once(
+        self,
+        objective: Objective,
+        work: LocalWork,
+        start: Stack | Vector,
+        params: Stack,
+        buffers: Stack,
+        records: Records,
+    ) -> Tensor | None:
+        """Losses as those of ``_steps``, where there is a kernel for all steps: it writes parameters and statistics."""
+        if not self.sgd.is_plain or not has_default(self.algorithm, "local_loss"):
+            return None
+        if has_default(self.algorithm, "local_direction"):
+            return objective.descend(params.copy_(start), buffers, work.local_lr)
+        rule = self.algorithm.projected_descent()
+        return None if rule is None else objective.descend_projected(rule, start, params, buffers, records)
 
     def _steps(
         self,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_platform.kernels.primitives import doubles, inlined, integers, pointer, reordered
+from fl_platform.kernels.primitives import doubles, fma, inlined, integers, pointer, reordered
 from fl_platform.kernels.worker_projection import FOUND
 from fl_platform.qp.dual import EARLY_EXIT
 from fl_platform.qp.enumeration import EQUALLY_GOOD, SMALLEST_PIVOT
@@ -31,6 +31,39 @@ def project_float32(
     on. ``found`` takes the numbers of ``Found`` for every row and segment.
     """
     _project(columns, anchors, rows, width, edges, segments, projected, found, margin, 4, np.float32(0))
+
+
+def step_float32(
+    columns: int,
+    anchors: int,
+    start: int,
+    width: int,
+    edges: int,
+    segments: int,
+    following: int,
+    found: int,
+    margin: float,
+    rate: float,
+) -> None:
+    """Write x - rate p for the projection p of one vector, which is not written.
+
+    ``columns`` has the addresses of the vector, of one or two anchors, and of x, whose way from ``start`` is the last
+    anchor. All has the bits of ``project_float32`` and steps one after another.
+    """
+    places, ends, zero = integers(columns), integers(edges), np.float32(0)
+    for segment in range(segments):
+        offset, count = 4 * ends[segment], ends[segment + 1] - ends[segment]
+        v, a = pointer(places[0] + offset, zero), pointer(places[1] + offset, zero)
+        b = pointer(places[2 if anchors > 2 else 0] + offset, zero)
+        x, origin = pointer(places[anchors] + offset, zero), pointer(start + offset, zero)
+        products = _products(v, a, b, x, origin, True, count)
+        if anchors < 3:
+            vv, va, _, vc, aa, _, ac, _, _, cc = products
+            products = (vv, va, vc, 0.0, aa, ac, 0.0, cc, 0.0, 0.0)
+        numbers = _solve(products, margin)
+        y, z = (numbers[1], numbers[2]) if anchors > 2 else (0.0, numbers[1])
+        _take(v, a, b, x, origin, numbers[0], y, z, rate, pointer(following + offset, zero), count)
+        _keep(numbers, found + 8 * FOUND * segment)
 
 
 def project_float64(
@@ -79,7 +112,7 @@ def _project(
             a = pointer(places[min(1, anchors)] + offset, like)  # the vector stands in for anchors that there are not
             b = pointer(places[2 if anchors > 1 else 0] + offset, like)
             c = pointer(places[3 if anchors > 2 else 0] + offset, like)
-            numbers = _solve(_only(_products(v, a, b, c, count), anchors), margin)
+            numbers = _solve(_only(_products(v, a, b, c, v, False, count), anchors), margin)
             _combine(v, a, b, c, numbers[0], numbers[1], numbers[2], pointer(projected + offset, like), count)
             _keep(numbers, found + 8 * FOUND * (row * segments + segment))
 
@@ -91,11 +124,15 @@ def _keep(numbers: Found, place: int) -> None:
 
 
 @reordered
-def _products(v: Any, a: Any, b: Any, c: Any, count: int) -> tuple[float, ...]:
-    """The upper triangle of the Gram matrix, row by row. Products of float32 are exact in float64."""
+def _products(v: Any, a: Any, b: Any, c: Any, origin: Any, is_moved: bool, count: int) -> tuple[float, ...]:
+    """The upper triangle of the Gram matrix of v, a, b and c, or c - origin, row by row.
+
+    Products of float32 are exact in float64.
+    """
     vv = va = vb = vc = aa = ab = ac = bb = bc = cc = 0.0
     for k in range(count):
-        x, y, z, w = np.float64(v[k]), np.float64(a[k]), np.float64(b[k]), np.float64(c[k])
+        x, y, z = np.float64(v[k]), np.float64(a[k]), np.float64(b[k])
+        w = np.float64(c[k] - origin[k]) if is_moved else np.float64(c[k])
         vv += x * x
         va += x * y
         vb += x * z
@@ -134,6 +171,23 @@ def _combine(v: Any, a: Any, b: Any, c: Any, x: float, y: float, z: float, into:
         c = v
     for k in range(count):
         into[k] = v[k] + (x * a[k] + y * b[k] + z * c[k])
+
+
+@reordered
+def _take(
+    v: Any, a: Any, b: Any, c: Any, origin: Any, x: float, y: float, z: float, rate: float, into: Any, count: int
+) -> None:
+    """c - rate (v + x a + y b + z (c - origin)), with the roundings of ``_combine`` and of a step."""
+    factor, start = -np.float32(rate), c
+    if x == 0:
+        a = v
+    if y == 0:
+        b = v
+    if z == 0:
+        start = origin = v
+    for k in range(count):
+        projected = np.float32(v[k] + (x * a[k] + y * b[k] + z * (start[k] - origin[k])))
+        into[k] = fma(factor, projected, c[k])
 
 
 @inlined

@@ -13,7 +13,8 @@ It takes float32, on x86 processors with AVX2; elsewhere, and for other networks
 """
 
 from collections.abc import Callable, Sequence
-from ctypes import addressof
+from ctypes import Array, addressof, c_int64
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,6 +29,19 @@ SAMPLES = 64
 """Samples of an evaluation that go through all layers before the next ones."""
 
 
+@dataclass(frozen=True)
+class Batches:
+    """Batches of samples as compiled code takes them."""
+
+    rows: Sequence[Tensor]  # which, as the labels, must live as long as the table
+    labels: Sequence[Tensor]
+    table: Array[c_int64]  # addresses of rows and labels, and the number of samples, of each batch
+    room: int  # samples of the longest
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
 class Perceptron:
     """Cross-entropy of a network of linear layers, ReLU and BatchNorm, as a function of its flat parameters."""
 
@@ -36,7 +50,8 @@ class Perceptron:
         self._rows, self._rates = torch.tensor(chain.rows), torch.tensor(chain.rates)
         self._tables = (self._rows.data_ptr(), self._rates.data_ptr(), len(chain.rows))
         self._work = torch.empty(0)
-        self._sizes = (network.parameters.dim, network.buffers.dim)
+        self.dim = network.parameters.dim
+        self._sizes = (self.dim, network.buffers.dim)
 
     @staticmethod
     def of(network: Network, dtype: torch.dtype) -> "Perceptron | None":
@@ -73,41 +88,43 @@ class Perceptron:
         rate: float,
         into: Vector | None,
     ) -> Tensor:
-        chain, rows, classes = self.chain, [self._as_rows(x) for x in batches], [y.contiguous() for y in labels]
-        counts = [x.shape[0] for x in rows]  # len() of a tensor takes ten times as long
-        if counts != [y.shape[0] for y in classes]:
-            raise RuntimeError("a batch has another number of labels than of samples")
         if not all(
             vector.is_contiguous() for vector in (params if into is None else into, buffers) if vector is not None
         ):
             raise RuntimeError("a vector that is written to must lie in one piece")
-        params, into = self._as_vector(params, 0), None if into is None else self._as_vector(into, 0)
-        statistics = None if buffers is None or not chain.moments else self._as_vector(buffers, 1)
+        params, into = self.as_params(params), None if into is None else self.as_params(into)
+        statistics, loaded = self.statistics(buffers), self.load(batches, labels)
+        target, losses = 0 if into is None else into.data_ptr(), torch.empty(len(loaded))
+        self.run(params.data_ptr(), statistics, loaded, range(len(loaded)), target, losses.data_ptr(), rate)
+        return losses
+
+    def load(self, batches: Sequence[Tensor], labels: Sequence[Tensor]) -> "Batches":
+        """Batches for ``run``; RuntimeError for those of another shape or type."""
+        rows, classes = [self._as_rows(x) for x in batches], [y.contiguous() for y in labels]
+        counts = [x.shape[0] for x in rows]  # len() of a tensor takes ten times as long
+        if counts != [y.shape[0] for y in classes]:
+            raise RuntimeError("a batch has another number of labels than of samples")
         places = ((x.data_ptr(), y.data_ptr(), count) for x, y, count in zip(rows, classes, counts, strict=True))
-        given, room = integers(number for batch in places for number in batch), max(counts)
+        return Batches(rows, classes, integers(number for batch in places for number in batch), max(counts))
+
+    def run(
+        self, params: int, statistics: int, loaded: "Batches", which: range, into: int, losses: int, rate: float
+    ) -> None:
+        """Steps of SGD on some of the batches, or the gradient of one; vectors are given as addresses, 0 for none."""
+        chain, room = self.chain, loaded.room
         size = room * (chain.places + 2 * chain.widest) + 2 * chain.widest + chain.moments
         if self._work.shape[0] < size:
             self._work = torch.empty(size)
-        losses = torch.empty(len(rows))
+        batches, work = addressof(loaded.table) + 24 * which.start, self._work.data_ptr()
         self._train(
             *self._tables,
-            params.data_ptr(),
-            0 if statistics is None else statistics.data_ptr(),
-            addressof(given),
-            len(rows),
-            0 if into is None else into.data_ptr(),
-            losses.data_ptr(),
-            self._work.data_ptr(),
-            room,
-            chain.places,
-            chain.widest,
-            rate,
+            *(params, statistics, batches, len(which), into, losses, work),
+            *(room, chain.places, chain.widest, rate),
         )
-        return losses
 
     def logits(self, params: Vector, buffers: Vector, x: Tensor) -> Tensor:
         """The network's outputs in evaluation mode; threads may share the perceptron."""
-        rows, params, buffers = self._as_rows(x), self._as_vector(params, 0), self._as_vector(buffers, 1)
+        rows, params, buffers = self._as_rows(x), self.as_params(params), self._as_vector(buffers, 1)
         found, work = torch.empty(len(rows), self.chain.classes), torch.empty(SAMPLES * self.chain.places)
         self._logits(
             *self._tables,
@@ -120,6 +137,14 @@ class Perceptron:
             SAMPLES,
         )
         return found
+
+    def as_params(self, params: Vector) -> Vector:
+        """Parameters that lie side by side; RuntimeError for other vectors."""
+        return self._as_vector(params, 0)
+
+    def statistics(self, buffers: Vector | None) -> int:
+        """The address of running statistics; 0 where there are none."""
+        return 0 if buffers is None or not self.chain.moments else self._as_vector(buffers, 1).data_ptr()
 
     def _as_vector(self, values: Tensor, kind: int) -> Vector:
         """Parameters (0) or buffers (1) that lie side by side; RuntimeError for others, which would be read wrongly."""

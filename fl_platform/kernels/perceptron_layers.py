@@ -28,6 +28,7 @@ class Chain:
     rates: list[list[float]] = field(default_factory=list)
     places: int = 0  # numbers per sample
     moments: int = 0  # numbers per batch
+    widest: int = 0  # outputs of a layer
 
     @staticmethod
     def of(network: Network) -> "Chain | None":
@@ -67,11 +68,6 @@ class Chain:
     def classes(self) -> int:
         return self.rows[-1][OUTPUTS]
 
-    @property
-    def widest(self) -> int:
-        """Outputs of the widest layer."""
-        return max(row[OUTPUTS] for row in self.rows)
-
     def add_linear(self, layer: nn.Linear, weight: int, bias: int) -> None:
         inputs, outputs = layer.in_features, layer.out_features
         self._add([LINEAR, inputs, outputs, weight, bias, 0, 0, self.places, 0], [0.0, 0.0])
@@ -92,6 +88,7 @@ class Chain:
 
     def _add(self, row: list[int], rates: list[float]) -> None:
         self.rows.append(row)
+        self.widest = max(self.widest, row[OUTPUTS])
         self.rates.append(rates)
 
 
