@@ -172,11 +172,20 @@ class GradientMemory:
         moderate = torch.where(is_short, 0.0, weights).to(self.rows)  # one copy to the device for all segments
         for index, (start, stop) in enumerate(self.segments):
             if is_active[index]:
-                correction = moderate[index] @ self.rows[:used, start:stop]
+                correction = self._combination(moderate[index], start, stop)
                 for slot in torch.nonzero(is_short[index]).flatten().tolist():  # nearly zero rows are lifted first
                     correction += self.rows[slot, start:stop] * LIFT * float(weights[index, slot] / LIFT)
                 projected[start:stop] += correction.to(vector)
         return Projection(vectors=projected, **vars(solution))
+
+    def _combination(self, weights: Tensor, start: int, stop: int) -> Tensor:
+        """The rows times their weights, between two coordinates; a host reads only the rows that count."""
+        if self.rows.device.type != "cpu":
+            return weights @ self.rows[: len(weights), start:stop]
+        total = self.rows.new_zeros(stop - start)
+        for slot in torch.nonzero(weights).flatten().tolist():
+            total.add_(self.rows[slot, start:stop], alpha=float(weights[slot]))
+        return total
 
     def _resolution(self) -> Tensor:
         exact = self.rows.dtype == torch.float64

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_platform.kernels.primitives import doubles, fma, inlined, integers, pointer, reordered
+from fl_platform.kernels.primitives import contracted, doubles, fma, inlined, integers, pointer, reordered
 from fl_platform.kernels.worker_projection import FOUND
 from fl_platform.qp.dual import EARLY_EXIT
 from fl_platform.qp.enumeration import EQUALLY_GOOD, SMALLEST_PIVOT
@@ -35,8 +35,8 @@ def project_float32(
 
 def step_float32(
     columns: int,
-    anchors: int,
-    start: int,
+    gradients: int,
+    origin: int,
     width: int,
     edges: int,
     segments: int,
@@ -45,24 +45,28 @@ def step_float32(
     margin: float,
     rate: float,
 ) -> None:
-    """Write x - rate p for the projection p of one vector, which is not written.
+    """Write x - rate p for the projection p of one vector, which is not written itself.
 
-    ``columns`` has the addresses of the vector, of one or two anchors, and of x, whose way from ``start`` is the last
-    anchor. All has the bits of ``project_float32`` and steps one after another.
+    ``columns`` has the addresses of the vector, of one or two gradients that are anchors, and of x. Where there is an
+    ``origin``, the way from there to x is one more anchor, the last. All has the bits of ``project_float32`` and of
+    steps one after another.
     """
     places, ends, zero = integers(columns), integers(edges), np.float32(0)
     for segment in range(segments):
         offset, count = 4 * ends[segment], ends[segment + 1] - ends[segment]
         v, a = pointer(places[0] + offset, zero), pointer(places[1] + offset, zero)
-        b = pointer(places[2 if anchors > 2 else 0] + offset, zero)
-        x, origin = pointer(places[anchors] + offset, zero), pointer(start + offset, zero)
-        products = _products(v, a, b, x, origin, True, count)
-        if anchors < 3:
-            vv, va, _, vc, aa, _, ac, _, _, cc = products
-            products = (vv, va, vc, 0.0, aa, ac, 0.0, cc, 0.0, 0.0)
-        numbers = _solve(products, margin)
-        y, z = (numbers[1], numbers[2]) if anchors > 2 else (0.0, numbers[1])
-        _take(v, a, b, x, origin, numbers[0], y, z, rate, pointer(following + offset, zero), count)
+        b = pointer(places[2 if gradients > 1 else 0] + offset, zero)  # the vector stands in for what there is not
+        x = pointer(places[1 + gradients] + offset, zero)
+        start = pointer((origin if origin else places[1 + gradients]) + offset, zero)
+        vv, va, vb, vc, aa, ab, ac, bb, bc, cc = _products(v, a, b, x, start, True, count)
+        if gradients > 1 and origin:
+            numbers = _solve((vv, va, vb, vc, aa, ab, ac, bb, bc, cc), margin)
+        elif gradients > 1:
+            numbers = _solve((vv, va, vb, 0.0, aa, ab, 0.0, bb, 0.0, 0.0), margin)
+        else:
+            numbers = _solve((vv, va, vc, 0.0, aa, ac, 0.0, cc, 0.0, 0.0), margin)
+        y, z = (numbers[1], numbers[2]) if gradients > 1 else (0.0, numbers[1])
+        _take(v, a, b, x, start, numbers[0], y, z, rate, pointer(following + offset, zero), count)
         _keep(numbers, found + 8 * FOUND * segment)
 
 
@@ -159,7 +163,7 @@ def _only(products: tuple[float, ...], anchors: int) -> tuple[float, ...]:
     return vv, va, vb, vc, aa, ab, ac, bb, bc, cc
 
 
-@reordered
+@contracted
 def _combine(v: Any, a: Any, b: Any, c: Any, x: float, y: float, z: float, into: Any, count: int) -> None:
     """v + x a + y b + z c, rounded once. The vector stands in for anchors that do not count: their values are not read,
     and zero times a number adds nothing, not even a sign."""
@@ -170,23 +174,27 @@ def _combine(v: Any, a: Any, b: Any, c: Any, x: float, y: float, z: float, into:
     if z == 0:
         c = v
     for k in range(count):
-        into[k] = v[k] + (x * a[k] + y * b[k] + z * c[k])
+        into[k] = ((v[k] + x * a[k]) + y * b[k]) + z * c[k]
 
 
-@reordered
+@contracted
 def _take(
     v: Any, a: Any, b: Any, c: Any, origin: Any, x: float, y: float, z: float, rate: float, into: Any, count: int
 ) -> None:
     """c - rate (v + x a + y b + z (c - origin)), with the roundings of ``_combine`` and of a step."""
     factor, start = -np.float32(rate), c
+    if z == 0:
+        start = origin = v
+    if x == 0 and y == 0:  # the drift alone opposes nearly every gradient
+        for k in range(count):
+            into[k] = fma(factor, np.float32(v[k] + z * (start[k] - origin[k])), c[k])
+        return
     if x == 0:
         a = v
     if y == 0:
         b = v
-    if z == 0:
-        start = origin = v
     for k in range(count):
-        projected = np.float32(v[k] + (x * a[k] + y * b[k] + z * (start[k] - origin[k])))
+        projected = np.float32(((v[k] + x * a[k]) + y * b[k]) + z * (start[k] - origin[k]))
         into[k] = fma(factor, projected, c[k])
 
 

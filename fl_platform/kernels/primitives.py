@@ -19,8 +19,10 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 inlined: Decorator = numba.njit(**HOW)
 """For functions that kernels call: IEEE arithmetic in the order that is written."""
+contracted: Decorator = numba.njit(**HOW, fastmath={"contract"})
+"""The same with a product and its sum in one instruction."""
 reordered: Decorator = numba.njit(**HOW, fastmath={"reassoc", "contract"})
-"""The same with sums in any order, and a product and its sum in one instruction; what is not finite stays so."""
+"""The same with sums in any order, too; what is not finite stays so."""
 
 
 def inlined_as(arguments: str) -> Decorator:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fl_platform import qp
 from fl_platform.kernels.addresses import integers
 from fl_platform.kernels.perceptron import Batches, Perceptron
-from fl_platform.kernels.worker_projection import FOUND, as_solution, compiled_projection, compiled_step
+from fl_platform.kernels.worker_projection import FOUND, as_solution, compiled_step
 from fl_platform.models.flat import Vector
 from fl_platform.qp.enumeration import ANCHORS
 from fl_platform.qp.projection import Segments, check_segments
@@ -34,9 +34,9 @@ class ProjectedSteps:
         cut = check_segments(segments, width)
         self._edges = integers([0, *(stop for _, stop in cut)])
         self._cut = (width, addressof(self._edges), len(cut))
-        self._models, self._gradients = torch.empty(3, width), torch.empty(3, width)
-        self._slots = [vector.data_ptr() for vector in self._gradients]
-        self._project, self._step = compiled_projection(torch.float32), compiled_step()
+        self._models, gradients = torch.empty(3, width), torch.empty(3, width)
+        self._gradient, self._slots = gradients[0], [vector.data_ptr() for vector in gradients]
+        self._step = compiled_step()
 
     def descend(
         self,
@@ -65,34 +65,28 @@ class ProjectedSteps:
         for step, (loaded, which) in enumerate(one_by_one(kernel, batches)):
             following = into if step == num_steps - 1 else free.pop()
             kernel.run(now.data_ptr(), statistics, loaded, which, own, losses.data_ptr() + 4 * step, 0.0)
-            if step == 0:
-                anchor = None
-                if before is not None:
-                    kernel.run(before.data_ptr(), 0, loaded, which, first, elsewhere, 0.0)
-                    anchor = first
-                self._first(now, anchor, following, place, rate)
-            else:
+            anchors = []
+            if step > 1 or (step == 0 and before is not None):
+                other = last if step else before
+                kernel.run(other.data_ptr(), 0, loaded, which, first, elsewhere, 0.0)
+                anchors.append(first)
+            if step > 0:
                 kernel.run(center.data_ptr(), 0, loaded, which, second, elsewhere, 0.0)
-                anchors = [second]
-                if step > 1:
-                    kernel.run(last.data_ptr(), 0, loaded, which, first, elsewhere, 0.0)
-                    anchors, free = [first, second], [*free, last]
+                anchors.append(second)
+            elif before is not None:
+                anchors.append(own)  # x_t is where it is
+            if anchors:
                 columns = integers([own, *anchors, now.data_ptr()])
+                origin = center.data_ptr() if step else 0  # there is no drift yet
                 answer = (following.data_ptr(), place, self._margin, rate)
-                self._step(addressof(columns), len(anchors) + 1, center.data_ptr(), *self._cut, *answer)
-            if step > 0 or before is not None:
+                self._step(addressof(columns), len(anchors), origin, *self._cut, *answer)
                 place += 8 * FOUND * self._cut[-1]
+            else:
+                torch.sub(now, self._gradient, alpha=rate, out=following)
+            if step > 1:
+                free.append(last)
             last, now = now, following
         return losses[:num_steps], qp.Solution(**as_solution(found, ANCHORS))
-
-    def _first(self, now: Vector, anchor: int | None, following: Vector, place: int, rate: float) -> None:
-        """The step from x_t, where the gradient is an anchor itself and there is no drift; plain without another."""
-        direction = self._gradients[0]
-        if anchor is not None:
-            own, _, into = self._slots
-            columns, direction = integers([own, anchor, own]), self._gradients[2]
-            self._project(addressof(columns), 2, 1, *self._cut, into, place, self._margin)
-        torch.sub(now, direction, alpha=rate, out=following)
 
 
 def one_by_one(kernel: Perceptron, batches: Iterable[Samples]) -> Iterator[tuple[Batches, range]]:
