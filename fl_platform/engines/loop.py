@@ -31,19 +31,24 @@ class SingleObjective(StackedObjective):
         self._first = 0
         self._batches: list[tuple[Tensor, Tensor]] = []  # of the steps from ``_first`` on
 
-    def _gather(self, first: int) -> None:
-        """Fetch the batches of the next steps, from number ``first`` on."""
+    def _block(self, first: int) -> tuple[Tensor, Tensor, list[int]]:
+        """The batches of the next steps, from number ``first`` on, their labels and lengths."""
         samples, plan = self._training.samples, self._plan
         steps = slice(first, first + GATHERED)
-        indices = plan.indices[steps, 0, : max(plan.widths[steps])]
+        widths = plan.widths[steps]
+        indices = plan.indices[steps, 0, : max(widths)]
         x = samples.batch(indices, plan.keys[steps, 0] if samples.are_augmented else None)
+        return x, samples.labels(indices), widths
+
+    def _gather(self, first: int) -> None:
+        x, labels, _ = self._block(first)
         is_of_images = x.dim() == 5
         if is_of_images and x.device.type == "cpu":  # channels last: convolutions and pooling take two thirds or less
-            x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(indices), 1, *x.shape[1:])
+            x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).view(len(x), 1, *x.shape[1:])
         else:
             x = x.unsqueeze(1)
         self._first = first
-        self._batches = list(zip(x.unbind(), samples.labels(indices).unsqueeze(1).unbind(), strict=True))
+        self._batches = list(zip(x.unbind(), labels.unsqueeze(1).unbind(), strict=True))
 
     def load(self, step: int) -> None:
         self._step, self._training_passes, self._global_logits = step, 0, None
@@ -76,10 +81,7 @@ class SingleObjective(StackedObjective):
         perceptron = self._perceptron
         if perceptron is None:
             return None
-        losses = [
-            perceptron.descend(params.view(-1), buffers.view(-1), batches, labels, rate)
-            for batches, labels in self._all_batches()
-        ]
+        losses = [perceptron.descend(params.view(-1), buffers.view(-1), *block, rate) for block in self._blocks()]
         self._count(slice(None))
         return torch.cat(losses).unsqueeze(1)
 
@@ -95,7 +97,7 @@ class SingleObjective(StackedObjective):
             work.global_params,
             before,
             buffers.view(-1),
-            self._all_batches(),
+            self._blocks(),
             num_steps,
             work.local_lr,
             params.view(-1),
@@ -106,12 +108,9 @@ class SingleObjective(StackedObjective):
             self._count(taken)
         return losses.unsqueeze(1)
 
-    def _all_batches(self) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-        """The batches of all steps and their labels, some at a time."""
-        num_steps = len(self._plan.widths)
-        for first in range(0, num_steps, GATHERED):
-            loaded = [self._batch(step) for step in range(first, min(first + GATHERED, num_steps))]
-            yield [x[0] for x, _ in loaded], [y[0] for _, y in loaded]
+    def _blocks(self) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
+        """The batches of all steps, some at a time."""
+        return map(self._block, range(0, len(self._plan.widths), GATHERED))
 
     def own(self, params: Stack | Vector) -> Vector:
         return params.view(-1)

@@ -33,13 +33,13 @@ SAMPLES = 64
 class Batches:
     """Batches of samples as compiled code takes them."""
 
-    rows: Sequence[Tensor]  # which, as the labels, must live as long as the table
-    labels: Sequence[Tensor]
-    table: Array[c_int64]  # addresses of rows and labels, and the number of samples, of each batch
+    rows: Tensor  # which, as the labels, must live as long as the table
+    labels: Tensor
+    table: Array[c_int64]  # addresses of samples and labels, and the number of samples, of each batch
     room: int  # samples of the longest
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.rows.shape[0]
 
 
 class Perceptron:
@@ -71,44 +71,44 @@ class Perceptron:
 
         Running statistics, if given, are updated.
         """
-        return self._steps(params, buffers, [x], [labels], 0.0, into)[0]
+        loaded, loss = self.load(x.unsqueeze(0), labels.unsqueeze(0), [x.shape[0]]), torch.empty(())
+        self._check_written(into, buffers)
+        params, target = self.as_params(params), self.as_params(into).data_ptr()
+        self.run(params.data_ptr(), self.statistics(buffers), loaded, range(1), target, loss.data_ptr(), 0.0)
+        return loss
 
     def descend(
-        self, params: Vector, buffers: Vector, batches: Sequence[Tensor], labels: Sequence[Tensor], rate: float
+        self, params: Vector, buffers: Vector, x: Tensor, labels: Tensor, counts: Sequence[int], rate: float
     ) -> Tensor:
-        """Take a step of SGD per batch, writing parameters and running statistics in place; returns the losses."""
-        return self._steps(params, buffers, batches, labels, rate, None)
+        """Take a step of SGD per batch, writing parameters and running statistics in place; returns the losses.
 
-    def _steps(
-        self,
-        params: Vector,
-        buffers: Vector | None,
-        batches: Sequence[Tensor],
-        labels: Sequence[Tensor],
-        rate: float,
-        into: Vector | None,
-    ) -> Tensor:
-        if not all(
-            vector.is_contiguous() for vector in (params if into is None else into, buffers) if vector is not None
-        ):
-            raise RuntimeError("a vector that is written to must lie in one piece")
-        params, into = self.as_params(params), None if into is None else self.as_params(into)
-        statistics, loaded = self.statistics(buffers), self.load(batches, labels)
-        target, losses = 0 if into is None else into.data_ptr(), torch.empty(len(loaded))
-        self.run(params.data_ptr(), statistics, loaded, range(len(loaded)), target, losses.data_ptr(), rate)
+        Batches are given as those of ``load``.
+        """
+        loaded, losses = self.load(x, labels, counts), torch.empty(len(counts))
+        self._check_written(params, buffers)
+        params, statistics = self.as_params(params), self.statistics(buffers)
+        self.run(params.data_ptr(), statistics, loaded, range(len(loaded)), 0, losses.data_ptr(), rate)
         return losses
 
-    def load(self, batches: Sequence[Tensor], labels: Sequence[Tensor]) -> "Batches":
-        """Batches for ``run``; RuntimeError for those of another shape or type."""
-        rows, classes = [self._as_rows(x) for x in batches], [y.contiguous() for y in labels]
-        counts = [x.shape[0] for x in rows]  # len() of a tensor takes ten times as long
-        if counts != [y.shape[0] for y in classes]:
+    @staticmethod
+    def _check_written(vector: Vector, buffers: Vector | None) -> None:
+        if not vector.is_contiguous() or not (buffers is None or buffers.is_contiguous()):
+            raise RuntimeError("a vector that is written to must lie in one piece")
+
+    def load(self, x: Tensor, labels: Tensor, counts: Sequence[int]) -> Batches:
+        """Batches of the first ``counts`` samples of each x (batches, samples, ...) and labels (batches, samples).
+
+        RuntimeError for those of another shape or type.
+        """
+        rows, labels, length = self._as_rows(x, 2), labels.contiguous(), x.shape[1]
+        if labels.shape != x.shape[:2] or len(counts) != x.shape[0] or max(counts) > length:
             raise RuntimeError("a batch has another number of labels than of samples")
-        places = ((x.data_ptr(), y.data_ptr(), count) for x, y, count in zip(rows, classes, counts, strict=True))
-        return Batches(rows, classes, integers(number for batch in places for number in batch), max(counts))
+        first, classes, size = rows.data_ptr(), labels.data_ptr(), 4 * length * self.chain.inputs
+        table = ((first + size * k, classes + 8 * length * k, count) for k, count in enumerate(counts))
+        return Batches(rows, labels, integers(number for batch in table for number in batch), max(counts))
 
     def run(
-        self, params: int, statistics: int, loaded: "Batches", which: range, into: int, losses: int, rate: float
+        self, params: int, statistics: int, loaded: Batches, which: range, into: int, losses: int, rate: float
     ) -> None:
         """Steps of SGD on some of the batches, or the gradient of one; vectors are given as addresses, 0 for none."""
         chain, room = self.chain, loaded.room
@@ -124,7 +124,7 @@ class Perceptron:
 
     def logits(self, params: Vector, buffers: Vector, x: Tensor) -> Tensor:
         """The network's outputs in evaluation mode; threads may share the perceptron."""
-        rows, params, buffers = self._as_rows(x), self.as_params(params), self._as_vector(buffers, 1)
+        rows, params, buffers = self._as_rows(x, 1), self.as_params(params), self._as_vector(buffers, 1)
         found, work = torch.empty(len(rows), self.chain.classes), torch.empty(SAMPLES * self.chain.places)
         self._logits(
             *self._tables,
@@ -155,12 +155,12 @@ class Perceptron:
             )
         return values.contiguous()
 
-    def _as_rows(self, x: Tensor) -> Tensor:
-        """A batch with the numbers of a sample side by side."""
-        rows = x.flatten(1).contiguous()
-        if rows.shape[1] != self.chain.inputs or rows.dtype != torch.float32:
+    def _as_rows(self, x: Tensor, dim: int) -> Tensor:
+        """Samples with the numbers of each side by side; they have so many dimensions in front."""
+        rows = x.flatten(dim).contiguous()
+        if rows.shape[dim] != self.chain.inputs or rows.dtype != torch.float32:
             raise RuntimeError(
-                f"a sample has {rows.shape[1]} numbers of {rows.dtype}; the first layer takes "
+                f"a sample has {rows.shape[dim]} numbers of {rows.dtype}; the first layer takes "
                 f"{self.chain.inputs} of torch.float32"
             )
         return rows

@@ -22,8 +22,8 @@ from fl_platform.models.flat import Vector
 from fl_platform.qp.enumeration import ANCHORS
 from fl_platform.qp.projection import Segments, check_segments
 
-Samples = tuple[Sequence[Tensor], Sequence[Tensor]]
-"""Batches that come together, and their labels."""
+Block = tuple[Tensor, Tensor, Sequence[int]]
+"""Batches that come together, as ``Perceptron.load`` takes them."""
 
 
 class ProjectedSteps:
@@ -44,7 +44,7 @@ class ProjectedSteps:
         center: Vector,
         before: Vector | None,
         buffers: Vector,
-        batches: Iterable[Samples],
+        batches: Iterable[Block],
         num_steps: int,
         rate: float,
         into: Vector,
@@ -65,16 +65,15 @@ class ProjectedSteps:
         for step, (loaded, which) in enumerate(one_by_one(kernel, batches)):
             following = into if step == num_steps - 1 else free.pop()
             kernel.run(now.data_ptr(), statistics, loaded, which, own, losses.data_ptr() + 4 * step, 0.0)
-            anchors = []
-            if step > 1 or (step == 0 and before is not None):
-                other = last if step else before
-                kernel.run(other.data_ptr(), 0, loaded, which, first, elsewhere, 0.0)
+            anchors, earlier = [], last if step > 1 else before if step == 0 else None
+            if earlier is not None:
+                kernel.run(earlier.data_ptr(), 0, loaded, which, first, elsewhere, 0.0)
                 anchors.append(first)
             if step > 0:
                 kernel.run(center.data_ptr(), 0, loaded, which, second, elsewhere, 0.0)
                 anchors.append(second)
             elif before is not None:
-                anchors.append(own)  # x_t is where it is
+                anchors.append(own)  # x is x_t
             if anchors:
                 columns = integers([own, *anchors, now.data_ptr()])
                 origin = center.data_ptr() if step else 0  # there is no drift yet
@@ -89,9 +88,9 @@ class ProjectedSteps:
         return losses[:num_steps], qp.Solution(**as_solution(found, ANCHORS))
 
 
-def one_by_one(kernel: Perceptron, batches: Iterable[Samples]) -> Iterator[tuple[Batches, range]]:
+def one_by_one(kernel: Perceptron, batches: Iterable[Block]) -> Iterator[tuple[Batches, range]]:
     """Each batch, as the ones that it comes with and its number among them."""
-    for some, labels in batches:
-        loaded = kernel.load(some, labels)
+    for block in batches:
+        loaded = kernel.load(*block)
         for number in range(len(loaded)):
             yield loaded, range(number, number + 1)
