@@ -25,6 +25,7 @@ from fl_platform.federation.checkpoints import RoundCheckpoint
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RowFile
 from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
+from fl_platform.kernels.projected_steps import ProjectedSteps
 from fl_platform.models.layers import Pass
 from fl_platform.runs import metrics
 from fl_platform.runs.status import RunStatus
@@ -32,6 +33,8 @@ from fl_platform.tracking.identity import describe
 from fl_platform.tracking.logger import close_logger, open_logger
 
 WARM_UP = 3  # rounds
+FULL_MEMORY = 50
+"""Rounds after which nearly all of 100 workers have a slot of GradMA's memory and a state."""
 ROUNDS_A_PROBE = 4
 LIGHTNING = "Lightning, callbacks"
 
@@ -58,6 +61,7 @@ def small_model_arguments(device: str) -> list[str]:
 class Stopwatch(L.Callback):
     """Times whole rounds, from the start of one to the start of the next, and the machine's sgemm between them."""
 
+    warm_up: int = WARM_UP
     meter: Meter = field(default_factory=Meter)
     rounds: list[Seconds] = field(default_factory=list)
     probes: list[Seconds] = field(default_factory=list)
@@ -80,6 +84,7 @@ class Stopwatch(L.Callback):
             wrap(module.train_samples, "labels", "batch gathering")
             wrap(module.threads, "train", "local steps")
             wrap(gradma, "project_stack", "worker QP")
+            wrap(ProjectedSteps, "step", "worker QP")
         else:  # the meter follows one thread
             wrap(module.threads, "map", "local steps and evaluation")
         if trainer.logger is not None:
@@ -89,7 +94,7 @@ class Stopwatch(L.Callback):
                 wrap(callback, "on_validation_end", "row file")
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.current_epoch > WARM_UP:
+        if trainer.current_epoch > self.warm_up:
             self.rounds.append(Seconds.now() - self._started)
         self.memory.append(memory_bytes())
         is_last = trainer.current_epoch + 1 == trainer.max_epochs  # it writes a checkpoint and is not timed
@@ -97,7 +102,7 @@ class Stopwatch(L.Callback):
             self.meter.unwrap()
         if is_last or trainer.current_epoch % ROUNDS_A_PROBE == 0:
             self.probes.append(sgemm())
-        if trainer.current_epoch == WARM_UP:
+        if trainer.current_epoch == self.warm_up:
             self.meter.clear()
             self.samples.clear()
         self._started = Seconds.now()
@@ -156,12 +161,12 @@ def flop_per_sample(module: FederatedModule) -> tuple[float, float]:
     return training.get_total_flops() / size, evaluation.get_total_flops() / size
 
 
-def run(args: list[str], rounds: int) -> Finished:
-    """Train ``rounds`` timed rounds after a few to warm up."""
+def run(args: list[str], rounds: int, warm_up: int = WARM_UP) -> Finished:
+    """Train ``rounds`` timed rounds after some to warm up."""
     with tempfile.TemporaryDirectory(prefix="fl_platform-bench-") as directory:
-        args = [*args, f"num_rounds={WARM_UP + rounds + 1}", f"output.dir={directory}"]
+        args = [*args, f"num_rounds={warm_up + rounds + 1}", f"output.dir={directory}"]
         spec = resolve(compose(args))
-        algorithm, watch = make_algorithm(spec.config), Stopwatch()
+        algorithm, watch = make_algorithm(spec.config), Stopwatch(warm_up)
         module = build(spec.config, algorithm)
         with threads(1), logged(spec) as logger:
             own = [RowFile(Path(directory) / "rounds.jsonl"), RoundCheckpoint(Path(directory) / "checkpoints", 0)]

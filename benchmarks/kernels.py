@@ -37,6 +37,7 @@ from fl_platform.kernels.recycled import Recycler
 
 FEDAVG, TWO_THREADS = w1_arguments(), w1_arguments("threads=2")
 GRADMA = w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100")
+HOOK_BY_HOOK = [*GRADMA, "algorithm.qp.log_errors=true"]  # which the kernel of all steps leaves to local_direction
 GRADMA_S = w1_arguments("algorithm.name=gradma_s", "algorithm.memory_size=100")
 LENET = w1_arguments("data.name=random_cifar10", "model.name=lenet5")  # W2
 OTHERS = SimpleNamespace(of=lambda network, dtype: None)  # in whose eyes no network is a perceptron
@@ -66,7 +67,8 @@ CASES = (
     Case("oneDNN, evaluation with GroupNorm", [*FEDAVG, "model.norm=group"], onednn, "Linear", nullcontext),
     Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
     Case("pooling, bf16-mixed", [*LENET, "precision=bf16-mixed"], pooling, "max_pool2d", F.max_pool2d),
-    Case("worker projection", GRADMA, gradma, "project_stack", qp.project_stack),
+    Case("projected steps", GRADMA, SingleObjective, "descend_projected", lambda *_: None),
+    Case("worker projection", HOOK_BY_HOOK, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",
         small_args(

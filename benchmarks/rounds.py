@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from benchmarks.clock import Ratio, Seconds, in_turns, median, total
-from benchmarks.federation import Finished, run, w1_arguments
+from benchmarks.federation import FULL_MEMORY, WARM_UP, Finished, run, w1_arguments
 from benchmarks.layers import layer_bound
 from benchmarks.machine import cores
 from benchmarks.table import Entry, number
@@ -58,13 +58,12 @@ def around(quick: bool) -> list[Entry]:
 
 def gradma(quick: bool) -> list[Entry]:
     """GradMA against FedAvg before and after it, and the share of its projections, whole vector and per tensor."""
-    rounds = 5 if quick else 15
+    rounds, args = 5 if quick else 15, ("algorithm.name=gradma", "algorithm.memory_size=100")
+    warm_up = WARM_UP if quick else FULL_MEMORY
     before = w1(quick)
-    whole = run(w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100"), rounds)
+    whole = run(w1_arguments(*args), rounds, warm_up)
     after = run(w1_arguments(), rounds)
-    tensor = run(
-        w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100", "algorithm.qp.scope=tensor"), rounds
-    )
+    tensor = run(w1_arguments(*args, "algorithm.qp.scope=tensor"), rounds, warm_up)
     fedavg = median([before.round, after.round])
     entries = [Entry("w1_gradma_m_100", whole.round / fedavg, "x FedAvg round", "<= 1.8", breakdown(whole))]
     for scope, finished in (("per_tensor", tensor), ("whole_vector", whole)):

@@ -102,7 +102,7 @@ class Perceptron:
         """
         rows, labels, length = self._as_rows(x, 2), labels.contiguous(), x.shape[1]
         if labels.shape != x.shape[:2] or len(counts) != x.shape[0] or max(counts) > length:
-            raise RuntimeError("a batch has another number of labels than of samples")
+            raise RuntimeError("a batch has another number of labels than of samples, or fewer than are to be taken")
         first, classes, size = rows.data_ptr(), labels.data_ptr(), 4 * length * self.chain.inputs
         table = ((first + size * k, classes + 8 * length * k, count) for k, count in enumerate(counts))
         return Batches(rows, labels, integers(number for batch in table for number in batch), max(counts))

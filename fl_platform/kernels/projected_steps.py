@@ -75,10 +75,8 @@ class ProjectedSteps:
             elif before is not None:
                 anchors.append(own)  # x is x_t
             if anchors:
-                columns = integers([own, *anchors, now.data_ptr()])
                 origin = center.data_ptr() if step else 0  # there is no drift yet
-                answer = (following.data_ptr(), place, self._margin, rate)
-                self._step(addressof(columns), len(anchors), origin, *self._cut, *answer)
+                self.step(own, anchors, now.data_ptr(), origin, rate, following.data_ptr(), place)
                 place += 8 * FOUND * self._cut[-1]
             else:
                 torch.sub(now, self._gradient, alpha=rate, out=following)
@@ -86,6 +84,14 @@ class ProjectedSteps:
                 free.append(last)
             last, now = now, following
         return losses[:num_steps], qp.Solution(**as_solution(found, ANCHORS))
+
+    def step(
+        self, gradient: int, anchors: list[int], at: int, origin: int, rate: float, following: int, found: int
+    ) -> None:
+        """One projection and the step along it; everything is given as an address, 0 where there is no origin."""
+        columns = integers([gradient, *anchors, at])
+        answer = (following, found, self._margin, rate)
+        self._step(addressof(columns), len(anchors), origin, *self._cut, *answer)
 
 
 def one_by_one(kernel: Perceptron, batches: Iterable[Block]) -> Iterator[tuple[Batches, range]]:

@@ -28,9 +28,9 @@ def descents(monkeypatch):
     """How many batches each call of ``Perceptron.descend`` was given."""
     seen, descend = [], Perceptron.descend
 
-    def counting(kernel, params, buffers, batches, *others, **named):
-        seen.append(len(batches))
-        return descend(kernel, params, buffers, batches, *others, **named)
+    def counting(kernel, params, buffers, x, *others):
+        seen.append(len(x))
+        return descend(kernel, params, buffers, x, *others)
 
     monkeypatch.setattr(Perceptron, "descend", counting)
     return seen

@@ -145,9 +145,9 @@ def test_loop_equals_stacked_in_chunks_and_all_at_once(case, model):
 def test_the_kernel_takes_unequal_plain_steps_and_nothing_else(monkeypatch):
     seen, descend = [], Perceptron.descend
 
-    def counting(kernel, params, buffers, batches, *others, **named):
-        seen.append(len(batches))
-        return descend(kernel, params, buffers, batches, *others, **named)
+    def counting(kernel, params, buffers, x, *others):
+        seen.append(len(x))
+        return descend(kernel, params, buffers, x, *others)
 
     monkeypatch.setattr(Perceptron, "descend", counting)
     train(make_config("engine=loop", "precision=float32", "local_epochs=1", "cohort_size=6", "num_rounds=1"))

@@ -35,7 +35,7 @@ def test_machine_code_is_kept_and_a_damaged_file_is_made_again(tmp_path: Path) -
     was_compiled, bits = run(tmp_path)
     assert was_compiled
     assert run(tmp_path) == (False, bits)
-    [file] = tmp_path.rglob("*.o")
+    [file] = tmp_path.rglob("*.project_float32.o")
     whole = file.read_bytes()
     for damaged in (whole[:100], whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), b"", b"{}\n", b"\xff\n\xff"):
         file.write_bytes(damaged)

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.perceptron_layers import KIND, LINEAR, RELU
@@ -91,7 +92,8 @@ def test_steps_at_once_have_the_bits_of_steps_along_gradients(network):
     kernel, batches = perceptron(network), [drawn(network, samples)[1:] for samples in (64, 3, 17)]
     flat, rate = drawn(network, 1)[0], 0.05
     params, buffers = flat.clone(), network.initial_buffers.clone()
-    losses = kernel.descend(params, buffers, [x for x, _ in batches], [y for _, y in batches], rate)
+    x, labels = (pad_sequence(parts, batch_first=True, padding_value=-1) for parts in zip(*batches, strict=True))
+    losses = kernel.descend(params, buffers, x, labels, [64, 3, 17], rate)
     others, gradient = network.initial_buffers.clone(), torch.empty_like(flat)
     for number, (x, labels) in enumerate(batches):
         assert losses[number].equal(kernel.gradient(flat, others, x, labels, into=gradient))
@@ -104,7 +106,7 @@ def test_steps_of_length_zero_leave_the_model_as_it_is():
     network = mlp("batch")
     flat, x, labels = drawn(network, 8)
     params = flat.clone()
-    perceptron(network).descend(params, network.initial_buffers.clone(), [x], [labels], 0.0)
+    perceptron(network).descend(params, network.initial_buffers.clone(), x[None], labels[None], [8], 0.0)
     assert params.equal(flat)
 
 
@@ -143,7 +145,9 @@ def test_parameters_in_any_layout_and_of_the_right_number_and_type():
     with pytest.raises(RuntimeError, match="must lie in one piece"):
         kernel.gradient(flat, None, x, labels, into=every_second)
     with pytest.raises(RuntimeError, match="must lie in one piece"):
-        kernel.descend(every_second, buffers, [x], [labels], 0.1)
+        kernel.descend(every_second, buffers, x[None], labels[None], [8], 0.1)
+    with pytest.raises(RuntimeError, match="another number of labels"):
+        kernel.descend(flat, buffers, x[None], labels[None], [9], 0.1)
     with pytest.raises(RuntimeError, match=f"the network has {len(flat)} parameters of"):
         kernel.gradient(flat[1:], None, x, labels, into=found)
     with pytest.raises(RuntimeError, match="float64 given"):
