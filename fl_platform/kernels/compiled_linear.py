@@ -4,13 +4,14 @@ import numpy as np
 
 from fl_platform.kernels.machine_code import LANES
 from fl_platform.kernels.primitives import floats, inlined, inlined_as
-from fl_platform.kernels.tiles import DOT_COLUMNS, DOT_ROWS, WIDTHS, dot, outer_tile
+from fl_platform.kernels.tiles import DOT_COLUMNS, DOT_ROWS, WIDTHS, dot_tile, outer_tile
 
 LENGTH = 1024
 """Longest sum of one tile of ``dot``: its rows stay in the first cache."""
 PANEL = 64
 """Rows of weights that all samples are multiplied with before the next ones: they stay in the second cache."""
 (WIDE, WIDE_ROWS), (MIDDLE, MIDDLE_ROWS), (NARROW, NARROW_ROWS) = WIDTHS
+dot = dot_tile(asks_ahead=False)
 wide = outer_tile(WIDE, WIDE_ROWS, is_masked=False)
 middle = outer_tile(MIDDLE, MIDDLE_ROWS, is_masked=False)
 narrow = outer_tile(NARROW, NARROW_ROWS, is_masked=True)

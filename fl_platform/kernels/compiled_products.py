@@ -1,14 +1,16 @@
 """What ``row_products`` compiles.
 
 A BLAS copies both factors into a layout of its own first: for 12 rows by 100 that is most of its time. Here the rows of
-the large one are multiplied where they lie, and read once.
+the large one are multiplied where they lie, and read once, while the next ones are on their way.
 """
 
 import numpy as np
 
 from fl_platform.kernels.primitives import doubles, floats, inlined, integers
 from fl_platform.kernels.row_products import PIECE
-from fl_platform.kernels.tiles import DOT_COLUMNS, DOT_ROWS, dot
+from fl_platform.kernels.tiles import DOT_COLUMNS, DOT_ROWS, dot_tile
+
+dot = dot_tile(asks_ahead=True)
 
 
 def row_products(

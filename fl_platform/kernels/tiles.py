@@ -67,6 +67,13 @@ class Builder:
         """Call one of LLVM's own functions."""
         return call(self.llvm, name, result, arguments)
 
+    def fetch(self, address: Any) -> None:
+        """Ask for what lies at an address, which need not exist, to be read soon."""
+        number = ir.IntType(32)
+        is_read, into_first_cache, is_data = number(0), number(3), number(1)
+        place = self.llvm.inttoptr(address, FLOAT.as_pointer())
+        self.call("llvm.prefetch.p0", ir.VoidType(), [place, is_read, into_first_cache, is_data])
+
     def load_some(self, address: Any, mask: Any, kind: Any = VECTOR) -> Any:
         """Zero where the mask is false; nothing is read there."""
         arguments = [
@@ -137,59 +144,69 @@ class Sums:
         self._builder.store(value, self._places[place[0]][place[1]])
 
 
-@intrinsic
-def dot(
-    typing: Any,
-    x: Any,
-    x_stride: Any,
-    w: Any,
-    w_stride: Any,
-    length: Any,
-    into: Any,
-    stride: Any,
-    rows: Any,
-    columns: Any,
-) -> Any:
-    """into[r, c] += sum_k x[r, k] w[c, k] for up to DOT_ROWS rows and DOT_COLUMNS columns.
+def dot_tile(asks_ahead: bool) -> Any:
+    """Make ``into[r, c] += sum_k x[r, k] w[c, k]`` for up to DOT_ROWS rows and DOT_COLUMNS columns.
 
-    Where there are fewer, the last one is multiplied again and the product not used.
+    Where there are fewer, the last one is multiplied again and the product not used. One that asks ahead has memory
+    send the next DOT_COLUMNS rows of w meanwhile, for a w that no cache holds.
     """
 
-    def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
-        x, x_stride, w, w_stride, length, into, stride, rows, columns = arguments
-        b, sums = Builder(llvm), Sums(Builder(llvm), DOT_ROWS, DOT_COLUMNS)
-        last_row, last_column = llvm.sub(rows, index(1)), llvm.sub(columns, index(1))
-        left = [b.place(x, b.smaller(index(r), last_row), x_stride) for r in range(DOT_ROWS)]
-        right = [b.place(w, b.smaller(index(c), last_column), w_stride) for c in range(DOT_COLUMNS)]
+    @intrinsic
+    def dot(
+        typing: Any,
+        x: Any,
+        x_stride: Any,
+        w: Any,
+        w_stride: Any,
+        length: Any,
+        into: Any,
+        stride: Any,
+        rows: Any,
+        columns: Any,
+    ) -> Any:
 
-        def add(load: Callable[[Any], Any]) -> None:
-            factors = [load(place) for place in right]
-            for r, place in enumerate(left):
-                factor = load(place)
-                for c, other in enumerate(factors):
-                    sums[r, c] = b.fma(factor, other, sums[r, c])
+        def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
+            x, x_stride, w, w_stride, length, into, stride, rows, columns = arguments
+            b, sums = Builder(llvm), Sums(Builder(llvm), DOT_ROWS, DOT_COLUMNS)
+            last_row, last_column = llvm.sub(rows, index(1)), llvm.sub(columns, index(1))
+            left = [b.place(x, b.smaller(index(r), last_row), x_stride) for r in range(DOT_ROWS)]
+            right = [b.place(w, b.smaller(index(c), last_column), w_stride) for c in range(DOT_COLUMNS)]
 
-        whole = llvm.sdiv(length, index(LANES))
-        with counted(llvm, whole) as loop:
-            offset = llvm.mul(loop.index, index(4 * LANES))
-            add(lambda place: b.load(llvm.add(place, offset)))
-        rest = llvm.sub(length, llvm.mul(whole, index(LANES)))
-        with llvm.if_then(llvm.icmp_signed(">", rest, index(0))):
-            mask, end = b.lanes_below(rest), llvm.mul(whole, index(4 * LANES))
-            add(lambda place: b.load_some(llvm.add(place, end), mask))
+            following = range(DOT_COLUMNS, 2 * DOT_COLUMNS) if asks_ahead else ()
+            ahead = [b.place(w, index(row), w_stride) for row in following]
 
-        flat = [sums[r, c] for r in range(DOT_ROWS) for c in range(DOT_COLUMNS)]
-        found = [b.sums(flat[first : first + LANES]) for first in range(0, len(flat), LANES)]
-        is_column = b.lanes_below(columns, DOT_COLUMNS)
-        for r in range(DOT_ROWS):
-            vector, lane = divmod(r * DOT_COLUMNS, LANES)
-            quad = b.shuffle(found[vector], found[vector], list(range(lane, lane + DOT_COLUMNS)))
-            is_row = b.splat(llvm.icmp_signed("<", index(r), rows), DOT_COLUMNS)
-            mask, place = llvm.and_(is_column, is_row), b.place(into, index(r), stride)
-            b.store_some(llvm.fadd(b.load_some(place, mask, QUAD), quad), place, mask)
-        return context.get_dummy_value()
+            def add(load: Callable[[Any], Any]) -> None:
+                factors = [load(place) for place in right]
+                for r, place in enumerate(left):
+                    factor = load(place)
+                    for c, other in enumerate(factors):
+                        sums[r, c] = b.fma(factor, other, sums[r, c])
 
-    return types.void(*[types.intp] * 9), generate
+            whole = llvm.sdiv(length, index(LANES))
+            with counted(llvm, whole) as loop:
+                offset = llvm.mul(loop.index, index(4 * LANES))
+                for place in ahead:
+                    b.fetch(llvm.add(place, offset))
+                add(lambda place: b.load(llvm.add(place, offset)))
+            rest = llvm.sub(length, llvm.mul(whole, index(LANES)))
+            with llvm.if_then(llvm.icmp_signed(">", rest, index(0))):
+                mask, end = b.lanes_below(rest), llvm.mul(whole, index(4 * LANES))
+                add(lambda place: b.load_some(llvm.add(place, end), mask))
+
+            flat = [sums[r, c] for r in range(DOT_ROWS) for c in range(DOT_COLUMNS)]
+            found = [b.sums(flat[first : first + LANES]) for first in range(0, len(flat), LANES)]
+            is_column = b.lanes_below(columns, DOT_COLUMNS)
+            for r in range(DOT_ROWS):
+                vector, lane = divmod(r * DOT_COLUMNS, LANES)
+                quad = b.shuffle(found[vector], found[vector], list(range(lane, lane + DOT_COLUMNS)))
+                is_row = b.splat(llvm.icmp_signed("<", index(r), rows), DOT_COLUMNS)
+                mask, place = llvm.and_(is_column, is_row), b.place(into, index(r), stride)
+                b.store_some(llvm.fadd(b.load_some(place, mask, QUAD), quad), place, mask)
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 9), generate
+
+    return dot
 
 
 def outer_tile(vectors: int, most_rows: int, is_masked: bool) -> Any:
