@@ -12,7 +12,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +31,7 @@ from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
-from fl_platform.kernels import onednn, pooling, row_products
+from fl_platform.kernels import linear, pooling, row_products
 from fl_platform.kernels.recycled import Recycler
 
 FEDAVG, TWO_THREADS = w1_arguments(), w1_arguments("threads=2")
@@ -64,7 +63,9 @@ CASES = (
     Case("descend, two threads", TWO_THREADS, SingleObjective, "descend", lambda *_: None),
     Case("perceptron, evaluation", FEDAVG, evaluation, "Perceptron", OTHERS),
     Case("perceptron, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], evaluation, "Perceptron", OTHERS),
-    Case("oneDNN, evaluation with GroupNorm", [*FEDAVG, "model.norm=group"], onednn, "Linear", nullcontext),
+    Case("linear layers, GroupNorm", [*FEDAVG, "model.norm=group"], linear, "linear", F.linear),
+    Case("linear layers, MOON", w1_arguments("algorithm.name=moon"), linear, "linear", F.linear),
+    Case("linear layers, LeNet-5", LENET, linear, "linear", F.linear),
     Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
     Case("pooling, bf16-mixed", [*LENET, "precision=bf16-mixed"], pooling, "max_pool2d", F.max_pool2d),
     Case("projected steps", GRADMA, SingleObjective, "descend_projected", lambda *_: None),

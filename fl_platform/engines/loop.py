@@ -12,7 +12,7 @@ from fl_platform.engines.records import Records
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalWork
-from fl_platform.kernels import pooling
+from fl_platform.kernels import linear, pooling
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
@@ -126,7 +126,9 @@ class SingleObjective(StackedObjective):
         updates_statistics: bool = False,
         first: int = 0,
     ) -> Output:
-        forward_pass = Pass(train, None, keys[0], updates_statistics, max_pool2d=pooling.max_pool2d)
+        forward_pass = Pass(
+            train, None, keys[0], updates_statistics, max_pool2d=pooling.max_pool2d, linear=linear.linear
+        )
         batch, statistics = x.flatten(0, 1), buffers.view(-1)
         if first == 0 and batch.dim() == 4 and batch.device.type == "cpu":
             batch = channels_last(batch)  # views lose the strides of one channel

@@ -30,6 +30,7 @@ from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.engines.records import Records
 from fl_platform.engines.transfer import to_device
 from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork, part_of
+from fl_platform.kernels.linear import compile_linear
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.pooling import compile_pooling
 from fl_platform.kernels.projected_steps import ProjectedSteps
@@ -126,6 +127,8 @@ class LocalTraining:
         self._projected: ProjectedSteps | None = None  # once the algorithm has a rule for it
         if is_on_cpu:
             compile_pooling(network, samples.dtype)
+            if self.perceptron is None:
+                compile_linear(network, samples.dtype)
         self._memory = memory or Recycler()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
         self.graphs: dict[Any, Any] = {}  # captured gradients, by shapes (engines/graphed.py)

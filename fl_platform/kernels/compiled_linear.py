@@ -8,6 +8,8 @@ from fl_platform.kernels.tiles import DOT_COLUMNS, DOT_ROWS, WIDTHS, dot_tile, o
 
 LENGTH = 1024
 """Longest sum of one tile of ``dot``: its rows stay in the first cache."""
+DEPTH = 256
+"""Longest sum of one tile of ``outer`` where rows of b are many."""
 PANEL = 64
 """Rows of weights that all samples are multiplied with before the next ones: they stay in the second cache."""
 (WIDE, WIDE_ROWS), (MIDDLE, MIDDLE_ROWS), (NARROW, NARROW_ROWS) = WIDTHS
@@ -17,13 +19,28 @@ middle = outer_tile(MIDDLE, MIDDLE_ROWS, is_masked=False)
 narrow = outer_tile(NARROW, NARROW_ROWS, is_masked=True)
 
 
+def forward(x: int, weight: int, bias: int, into: int, samples: int, inputs: int, outputs: int) -> None:
+    """Write x W^T + b; b is zero without an address."""
+    linear(x, weight, bias, into, samples, inputs, outputs)
+
+
+def backward(
+    gradient: int, x: int, weight: int, of_x: int, of_weight: int, samples: int, inputs: int, outputs: int
+) -> None:
+    """Write the derivatives of a layer by its input and its weight, those that have an address."""
+    if of_x:
+        outer(gradient, outputs, 1, weight, samples, outputs, inputs, of_x, DEPTH, 0, 0.0)
+    if of_weight:
+        outer(gradient, 1, outputs, x, outputs, samples, inputs, of_weight, DEPTH, 0, 0.0)
+
+
 @inlined
 def linear(x: int, weight: int, bias: int, into: int, samples: int, inputs: int, outputs: int) -> None:
-    """x W^T + b."""
+    """x W^T + b; b is zero without an address."""
     made, added = floats(into), floats(bias)
     for sample in range(samples):
         for k in range(outputs):
-            made[sample * outputs + k] = added[k]
+            made[sample * outputs + k] = added[k] if bias else np.float32(0)
     for start in range(0, inputs, LENGTH):
         length = min(LENGTH, inputs - start)
         for first in range(0, outputs, PANEL):

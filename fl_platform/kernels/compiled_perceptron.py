@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from fl_platform.kernels.compiled_linear import linear, outer
+from fl_platform.kernels.compiled_linear import DEPTH, linear, outer
 from fl_platform.kernels.perceptron_layers import (
     BIAS,
     EPSILON,
@@ -27,9 +27,6 @@ from fl_platform.kernels.perceptron_layers import (
     WEIGHT,
 )
 from fl_platform.kernels.primitives import floats, fma, inlined, integers
-
-DEPTH = 256
-"""Longest sum of one tile of ``outer`` in the gradient of samples."""
 
 
 @inlined

@@ -17,10 +17,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
-from torch.autograd import forward_ad
 
-from fl_platform.models.code import code_of
+from fl_platform.kernels.arrays import is_array, is_saved_elsewhere
 from fl_platform.models.layers import MaxPool2d
 from fl_platform.models.network import Network
 
@@ -129,7 +127,7 @@ def suits(
 ) -> bool:
     """Tell whether there is compiled code for this layer; a user's model may hold layers of any kind."""
     return (
-        is_plain(x)
+        is_array(x, DTYPES)
         and x.dim() == 4
         and x.numel() > 0
         and min(x.shape[-2:]) >= 2
@@ -140,27 +138,8 @@ def suits(
         and is_all(dilation, 1)
         and not ceil_mode
         and not return_indices
-        and not has_hooks(x)
+        and not is_saved_elsewhere()
     )
-
-
-def is_plain(x: Tensor) -> bool:
-    """Tell whether a tensor is an array of numbers in this machine's memory, and nothing of another kind."""
-    return (
-        type(x) is Tensor
-        and x.dtype in DTYPES
-        and code_of(x) == "cpu"
-        and x.layout == torch.strided
-        and not is_functorch_wrapped_tensor(x)
-        and not x.is_neg()
-        and forward_ad.unpack_dual(x).tangent is None  # type: ignore[no-untyped-call]
-    )
-
-
-def has_hooks(x: Tensor) -> bool:
-    """Tell whether what is saved for a gradient is seen by others, as by checkpoints: they run layers again, outside
-    of a pass, and expect the same tensors."""
-    return x.requires_grad and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 def is_all(sizes: Any, size: int) -> bool:

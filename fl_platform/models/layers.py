@@ -26,8 +26,8 @@ from fl_platform.models.stack_norm import WorkerNorm
 class Pass:
     """One forward pass of one worker.
 
-    mask: (B,) False for padding, None when every row is real. key: scalar int64 dropout key. max_pool2d: what computes
-    the layers of this name.
+    mask: (B,) False for padding, None when every row is real. key: scalar int64 dropout key. max_pool2d, linear: what
+    computes the layers of these names.
     """
 
     train: bool
@@ -36,6 +36,7 @@ class Pass:
     updates_statistics: bool = False
     features: Tensor | None = None
     max_pool2d: Callable[..., Any] = F.max_pool2d
+    linear: Callable[..., Tensor] = F.linear
     dropout_layers: int = field(default=0)
 
 
@@ -153,6 +154,22 @@ class MaxPool2d(nn.MaxPool2d):
             ceil_mode=self.ceil_mode,
             return_indices=self.return_indices,
         )
+
+
+class Linear(nn.Linear):
+    """nn.Linear, computed by the pass's own function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = _active.get()
+        product = F.linear if active is None else active.linear
+        return product(x, self.weight, self.bias)
+
+
+def adopt_linear(module: nn.Module) -> None:
+    """Make all linear layers ours, with their hooks, and weights that they may share."""
+    for layer in module.modules():
+        if type(layer) is nn.Linear:
+            layer.__class__ = Linear
 
 
 class Features(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fl_platform.config.plugins import import_module
 from fl_platform.config.registry import MODELS, check_model_name
 from fl_platform.errors import UserError
-from fl_platform.models.layers import Pass, adopt, running
+from fl_platform.models.layers import Pass, adopt, adopt_linear, running
 
 Shape = tuple[int, ...]
 Builder = Callable[..., nn.Sequential]
@@ -94,6 +94,7 @@ def build(
                 raise UserError(f"model.name={name} {error}") from None
     if not known:
         check_draws(name, module, example)
+    adopt_linear(module)
     return module
 
 
