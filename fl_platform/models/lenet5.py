@@ -18,7 +18,7 @@ def lenet5(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> n
 
     def convolution(inputs: int, outputs: int) -> list[nn.Module]:
         # ReLU of the maxima is the maximum of the ReLUs, gradients included, at a quarter of the work
-        return [nn.Conv2d(inputs, outputs, 5), norm_layer(norm, outputs), MaxPool2d(2), nn.ReLU()]
+        return [nn.Conv2d(inputs, outputs, 5), norm_layer(norm, outputs), MaxPool2d(2)]
 
     def linear(inputs: int, outputs: int) -> list[nn.Module]:
         return [nn.Linear(inputs, outputs), norm_layer(norm, outputs), nn.ReLU()]
@@ -29,8 +29,8 @@ def lenet5(shape: Shape, num_classes: int, *, norm: str, width: int | None) -> n
     flat = 64 * left(height) * left(side)
     return nn.Sequential(
         OrderedDict(
-            conv1=nn.Sequential(*convolution(channels, 32)),
-            conv2=nn.Sequential(*convolution(32, 64), nn.Flatten()),
+            conv1=nn.Sequential(*convolution(channels, 32), nn.ReLU()),
+            conv2=nn.Sequential(*convolution(32, 64), nn.Flatten(), nn.ReLU()),  # ReLU of numbers in one layout
             hidden1=nn.Sequential(*linear(flat, 512), Dropout()),
             hidden2=nn.Sequential(*linear(512, 128), Features(), Dropout()),
             output=nn.Linear(128, num_classes),
