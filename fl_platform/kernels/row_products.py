@@ -25,7 +25,7 @@ NARROW = 4096
 """Segments up to this width are multiplied in float64: that is cheap, and anchors of small tensors are dependent."""
 
 
-PIECE = 1024
+PIECE = 512
 """Coordinates whose products are summed in float32, in as many sums as a vector has lanes, before they are added in
 float64: pieces of all probes stay in the first two caches."""
 MOST_PRODUCTS = 16
