@@ -23,6 +23,9 @@ COPY reports reports
 COPY fl_platform fl_platform
 RUN /opt/venv/bin/pip install --no-cache-dir --no-deps .
 
+# Compiled for the processor that the image is built on; another one compiles for itself.
+RUN /opt/venv/bin/fl-platform prepare
+
 # Small models run fastest with one thread per process.
 ENV PATH=/opt/venv/bin:$PATH OMP_NUM_THREADS=1
 WORKDIR /work

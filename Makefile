@@ -1,4 +1,4 @@
-# Needs make and Python 3.11 or newer, nothing else. Writes only below this directory and to pip's cache.
+# Needs make and Python 3.11 or newer, nothing else. Writes only below this directory, to pip's cache and to the package's own.
 
 PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
@@ -85,6 +85,7 @@ $(VENV)/setup.stamp: requirements.txt constraints.txt
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --requirement requirements.txt
+	$(BIN)/python -m fl_platform prepare
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/setup.stamp requirements-dev.txt

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from types import FrameType
 
 import fl_platform
+from fl_platform.cli import deferred
 from fl_platform.cli.parser import COMMANDS, Parser, ParserExit
 from fl_platform.errors import NO_SPACE_LEFT, DiskFull, OutOfMemory, UserCodeError, UserError, did_you_mean, sentence
 from fl_platform.runs.signals import ending_signals, leave_terminal
@@ -37,7 +38,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def prepare_process() -> None:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, and print ? for what the encoding of the output lacks."""
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, and print ? for what the encoding of the output lacks.
+
+    Lightning, which the first command of a version imports to list what there is, comes without what is not used.
+    """
+    deferred.install()
     for number in ending_signals():
         signal.signal(number, _interrupt)
     for stream in (sys.stdout, sys.stderr):

@@ -16,6 +16,7 @@ COMMANDS = {
     "list": "algorithms, data sets, models, presets, memory policies",
     "data": "find, fetch and inspect data",
     "doctor": "what this machine has and what is missing",
+    "prepare": "compile for this machine ahead of the first run",
     "why": "how a run stands or ended, and the end of its log",
     "sweep": "many runs from one W&B sweep YAML",
     "report": "tables and figures from logs",

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from fl_platform.kernels.arrays import is_array, is_saved_elsewhere
 from fl_platform.models.network import Network
 
-COMPILED = "fl_platform.kernels.compiled_linear"
 WORTH_IT = 1 << 20
 """Multiplications in a product from which on the call of a function of Python's is made up for."""
 
@@ -87,13 +86,13 @@ def compiled(name: str) -> Callable[..., None]:
     """The compiled function."""
     from fl_platform.kernels import machine_code  # which models without such layers do not need
 
-    return machine_code.function(COMPILED, name, {"forward": "n" * 7, "backward": "n" * 8}[name])
+    return machine_code.function("compiled_linear", name)
 
 
 def compile_linear(network: Network, dtype: torch.dtype) -> None:
     """Compile what a network's layers need for parameters of this type, so that the first round does not."""
     is_float = dtype == torch.float32 and network.autocast is None
-    if is_float and any(isinstance(layer, nn.Linear) for layer in network.module.modules()):
+    if is_float and has_vectors() and any(isinstance(layer, nn.Linear) for layer in network.module.modules()):
         compiled("forward")
         compiled("backward")
 
@@ -109,4 +108,13 @@ def suits(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
         and x.numel() * len(weight) >= WORTH_IT
         and not torch.is_autocast_enabled("cpu")
         and not is_saved_elsewhere()
+        and has_vectors()
     )
+
+
+@cache
+def has_vectors() -> bool:
+    """Tell whether the processor has AVX2 at least; without it torch's own products are better."""
+    from fl_platform.kernels import machine_code
+
+    return machine_code.LANES >= 8

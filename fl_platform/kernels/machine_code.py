@@ -23,6 +23,22 @@ from fl_platform.runs.writing import write_atomically
 ARGUMENTS: dict[str, Any] = {"n": ctypes.c_int64, "x": ctypes.c_double}
 """Integers, which may be addresses, and numbers."""
 
+ENTRIES: dict[str, dict[str, str]] = {
+    "compiled_linear": {"forward": "n" * 7, "backward": "n" * 8},
+    "compiled_perceptron": {"train": "n" * 13 + "x", "logits": "n" * 10},
+    "compiled_pooling": {
+        f"{way}_{kind}": "n" * 8 for way in ("forward", "backward") for kind in ("float32", "bfloat16")
+    },
+    "compiled_products": {"row_products": "n" * 9},
+    "compiled_projection": {
+        "project_float32": "n" * 8 + "x",
+        "project_float64": "n" * 8 + "x",
+        "step_float32": "n" * 8 + "xx",
+        "solve_all": "nnnx",
+    },
+}
+"""Module -> compiled function -> a letter of ``ARGUMENTS`` for each of its arguments."""
+
 CALLED = ("expf", "fmaf", "logf", "memcpy", "memmove", "memset", "sqrt", "sqrtf")
 """Functions of C that kernels may call; nothing of numba's or Python's."""
 
@@ -50,20 +66,16 @@ LANES = lanes()
 
 
 @cache
-def function(module: str, name: str, arguments: str) -> Callable[..., None]:
-    """Return a function of a module of kernels as machine code; it runs without Python's lock.
+def function(module: str, name: str) -> Callable[..., None]:
+    """Return a function of ``ENTRIES`` as machine code; it runs without Python's lock.
 
-    ``arguments`` has a letter of ``ARGUMENTS`` for each. Whoever wants the compiler's time left out of a measurement
-    asks for the function before.
+    Whoever wants the compiler's time left out of a measurement asks for the function before.
     """
-    place = _place(module, name)
-    kept = None if place is None else read(place)
+    arguments, kept = ENTRIES[module][name], kept_code(module, name)
     if kept is None:
         if sys.stderr.isatty():
-            print(f"compiling {short_name(module, name)} for this processor, once: some seconds", file=sys.stderr)
-        kept = compile_function(module, name, arguments)
-        if place is not None:
-            keep(place, *kept)
+            print(f"compiling {module}.{name} for this processor, once: some seconds", file=sys.stderr)
+        kept = compiled_and_kept(module, name)
     symbol, code = kept
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -74,6 +86,20 @@ def function(module: str, name: str, arguments: str) -> Callable[..., None]:
     returned, raised = ctypes.c_void_p(), ctypes.c_void_p()  # what numba's functions write: nothing, and nothing
     _ENGINES.append((returned, raised))
     return partial(compiled, ctypes.addressof(returned), ctypes.addressof(raised))
+
+
+def kept_code(module: str, name: str) -> tuple[str, bytes] | None:
+    """The symbol and object file of a function of ``ENTRIES``, where they are kept."""
+    place = _place(module, name)
+    return None if place is None else read(place)
+
+
+def compiled_and_kept(module: str, name: str) -> tuple[str, bytes]:
+    """The same, compiled, and kept for other processes where that is possible."""
+    made, place = compile_function(f"{__package__}.{module}", name, ENTRIES[module][name]), _place(module, name)
+    if place is not None:
+        keep(place, *made)
+    return made
 
 
 def compile_function(module: str, name: str, arguments: str) -> tuple[str, bytes]:
@@ -123,17 +149,12 @@ def keep(place: Path, symbol: str, code: bytes) -> None:
 
 
 def _place(module: str, name: str) -> Path | None:
-    directory = _directory()
-    return None if directory is None else directory / f"{short_name(module, name)}.o"
-
-
-def short_name(module: str, name: str) -> str:
-    """A function's name, with that of its module."""
-    return f"{module.rpartition('.')[2]}.{name}"
+    kept = directory()
+    return None if kept is None else kept / f"{module}.{name}.o"
 
 
 @cache
-def _directory() -> Path | None:
+def directory() -> Path | None:
     """Where machine code of these sources for this processor is kept; None without a user's cache."""
     package = Path(__file__).parents[1]
     made_from = [

@@ -24,7 +24,6 @@ from fl_platform.kernels.perceptron_layers import Chain
 from fl_platform.models.flat import Vector
 from fl_platform.models.network import Network
 
-COMPILED = "fl_platform.kernels.compiled_perceptron"
 SAMPLES = 64
 """Samples of an evaluation that go through all layers before the next ones."""
 
@@ -63,8 +62,8 @@ class Perceptron:
 
         if machine_code.LANES < 8:
             return None
-        train = machine_code.function(COMPILED, "train", "nnnnnnnnnnnnnx")
-        return Perceptron(network, chain, train, machine_code.function(COMPILED, "logits", "nnnnnnnnnn"))
+        train = machine_code.function("compiled_perceptron", "train")
+        return Perceptron(network, chain, train, machine_code.function("compiled_perceptron", "logits"))
 
     def gradient(self, params: Vector, buffers: Vector | None, x: Tensor, labels: Tensor, into: Vector) -> Tensor:
         """Write the gradient of a batch's mean loss in training mode; returns the loss.

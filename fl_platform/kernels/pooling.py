@@ -105,7 +105,7 @@ def compiled(name: str, dtype: torch.dtype) -> Callable[..., None]:
     from fl_platform.kernels import machine_code  # which models without such layers do not need
 
     kind = str(dtype).removeprefix("torch.")
-    return machine_code.function("fl_platform.kernels.compiled_pooling", f"{name}_{kind}", "n" * 8)
+    return machine_code.function("compiled_pooling", f"{name}_{kind}")
 
 
 def compile_pooling(network: Network, dtype: torch.dtype) -> None:

@@ -56,7 +56,7 @@ def compiled_products() -> Callable[..., None]:
     """The compiled function."""
     from fl_platform.kernels import machine_code  # which other methods do not need
 
-    return machine_code.function("fl_platform.kernels.compiled_products", "row_products", "n" * 9)
+    return machine_code.function("compiled_products", "row_products")
 
 
 def compiled_row_products(rows: Tensor, slots: Tensor, vector: Tensor, start: int, stop: int) -> Tensor:

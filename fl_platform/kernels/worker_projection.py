@@ -21,7 +21,7 @@ from fl_platform.models.code import code_of
 from fl_platform.qp.enumeration import ANCHORS
 from fl_platform.qp.projection import Segments, check_stack
 
-COMPILED = "fl_platform.kernels.compiled_projection"
+COMPILED = "compiled_projection"
 FOUND = 6
 """Numbers per problem: three multipliers, how many are not zero, residual, norm ratio."""
 
@@ -60,7 +60,7 @@ def enumerate_on_host(gram: Tensor, margin: float) -> dict[str, Any]:
 
     gram = gram.contiguous()
     found = torch.empty(*gram.shape[:2], FOUND, dtype=torch.float64)
-    solve_all = machine_code.function(COMPILED, "solve_all", "nnnx")
+    solve_all = machine_code.function(COMPILED, "solve_all")
     solve_all(gram.data_ptr(), gram.shape[0] * gram.shape[1], found.data_ptr(), margin)
     return as_solution(found, ANCHORS)
 
@@ -91,14 +91,14 @@ def compiled_projection(dtype: torch.dtype) -> Callable[..., None]:
     """The compiled function for tensors of a type."""
     from fl_platform.kernels import machine_code  # which other methods do not need
 
-    return machine_code.function(COMPILED, f"project_{dtype}".replace("torch.", ""), "nnnnnnnnx")
+    return machine_code.function(COMPILED, f"project_{dtype}".replace("torch.", ""))
 
 
 def compiled_step() -> Callable[..., None]:
     """The compiled step along the projection of one vector, in float32."""
     from fl_platform.kernels import machine_code
 
-    return machine_code.function(COMPILED, "step_float32", "nnnnnnnnxx")
+    return machine_code.function(COMPILED, "step_float32")
 
 
 def compile_projection(device: torch.device, dtype: torch.dtype) -> None:

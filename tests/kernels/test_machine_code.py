@@ -56,18 +56,12 @@ def test_a_kernel_that_calls_something_else_is_refused() -> None:
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm, which lists the symbols of object files, is not installed")
 @pytest.mark.parametrize(
-    ("module", "name", "arguments"),
-    [
-        ("perceptron", "train", "n" * 13 + "x"),
-        ("perceptron", "logits", "n" * 10),
-        ("projection", "project_float32", "n" * 8 + "x"),
-        ("products", "row_products", "n" * 9),
-    ],
+    ("module", "name"), [(module, name) for module, names in machine_code.ENTRIES.items() for name in names]
 )
-def test_machine_code_calls_only_what_it_may(module: str, name: str, arguments: str, tmp_path: Path) -> None:
+def test_machine_code_calls_only_what_it_may(module: str, name: str, tmp_path: Path) -> None:
     """One unknown name, and none of them would be found."""
-    place = tmp_path / "code.o"
-    place.write_bytes(machine_code.compile_function(f"fl_platform.kernels.compiled_{module}", name, arguments)[1])
+    place, arguments = tmp_path / "code.o", machine_code.ENTRIES[module][name]
+    place.write_bytes(machine_code.compile_function(f"fl_platform.kernels.{module}", name, arguments)[1])
     listed = subprocess.run(["nm", "--undefined-only", place], capture_output=True, text=True, check=True).stdout
     undefined = {line.split()[-1] for line in listed.splitlines()}
     assert undefined <= {*machine_code.CALLED, "_GLOBAL_OFFSET_TABLE_"}
