@@ -250,7 +250,7 @@ def test_documented_commands_exist(name: str) -> None:
 
 
 def test_make_calls_commands_that_exist() -> None:
-    assert commands_in(makefile()) == {"demo"}
+    assert commands_in(makefile()) == {"demo", "prepare"}
     assert commands_in(makefile()) <= set(COMMANDS)
 
 
