@@ -23,10 +23,10 @@ from fl_platform.models.network import Network, Weights, allowing_tf32
 
 PIXELS = 800_000
 """Numbers per forward pass on a CPU."""
-ACTIVATIONS = 3_200_000
-"""Numbers in the largest tensor of such a pass: it stays in the cache, and in memory that malloc keeps for the next."""
-WORTH_IT = 128
-"""Samples from which on a pass is not made shorter for that: layers rearrange their weights in every one."""
+ACTIVATIONS = 6_400_000
+"""Bytes of the largest tensor of such a pass: it stays in the cache, and in memory that malloc keeps for the next."""
+WEIGHTS = 72_000
+"""Parameters per sample up to which a pass is made shorter for that: layers rearrange their weights in every one."""
 NUMBERS_PER_TOKEN = 32
 """What a token id counts for: an embedding makes so many numbers of it, or a few times more."""
 DEVICE_PIXELS = 1 << 22
@@ -71,8 +71,9 @@ def batch_of(network: Network, weights: Weights, buffers: Vector, inputs: Tensor
     if not inputs.is_floating_point():
         numbers *= NUMBERS_PER_TOKEN
     if code_of(inputs) == "cpu":
-        held = ACTIVATIONS // network.widest(weights, buffers, inputs)
-        most = min(PIXELS // numbers, max(WORTH_IT, held))
+        size = (network.autocast or buffers.dtype).itemsize
+        held = ACTIVATIONS // (size * network.widest(weights, buffers, inputs))
+        most = min(PIXELS // numbers, max(network.parameters.dim // WEIGHTS, held))
     else:
         most = DEVICE_PIXELS // numbers
     most = max(50, most)
