@@ -34,6 +34,8 @@ from fl_platform.federation.trainer import attach, make_trainer, quieten_lightni
 from fl_platform.kernels import linear, pooling, row_products
 from fl_platform.kernels.recycled import Recycler
 
+FEDBN = w1_arguments("algorithm.name=fedbn", "model.norm=batch")  # whose workers keep what the kernel above does not
+SMALL = small_args("data.name=random_small", "num_workers=1000", "cohort_size=100")
 FEDAVG, TWO_THREADS = w1_arguments(), w1_arguments("threads=2")
 GRADMA = w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100")
 HOOK_BY_HOOK = [*GRADMA, "algorithm.qp.log_errors=true"]  # which the kernel of all steps leaves to local_direction
@@ -59,8 +61,10 @@ class Case:
 
 CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
-    Case("descend", FEDAVG, SingleObjective, "descend", lambda *_: None),
-    Case("descend, two threads", TWO_THREADS, SingleObjective, "descend", lambda *_: None),
+    Case("whole workers", FEDAVG, LocalTraining, "train_whole_workers", lambda *_: False),
+    Case("whole workers, two threads", TWO_THREADS, LocalTraining, "train_whole_workers", lambda *_: False),
+    Case("whole workers, 100 small ones", SMALL, LocalTraining, "train_whole_workers", lambda *_: False),
+    Case("descend", FEDBN, SingleObjective, "descend", lambda *_: None),
     Case("perceptron, evaluation", FEDAVG, evaluation, "Perceptron", OTHERS),
     Case("perceptron, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], evaluation, "Perceptron", OTHERS),
     Case("linear layers, GroupNorm", [*FEDAVG, "model.norm=group"], linear, "linear", F.linear),

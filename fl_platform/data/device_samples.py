@@ -65,6 +65,11 @@ class DeviceSamples:
             features = self._dataset.augment(features, augment_keys, indices.shape[-1])
         return self._as_inputs(features, allocate).view(*indices.shape, *features.shape[1:])
 
+    def stored(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Features and labels of all samples, and of images, which are bytes, the factors and terms of ``batch``."""
+        is_of_images = self._kind == "images"
+        return (self._features, self.all_labels, *((self._scale, self._shift) if is_of_images else (None, None)))
+
     def whole(self) -> Tensor:
         """All inputs, computed once; images on a CPU channels last, which is fastest for its convolutions."""
         return self._whole

@@ -56,6 +56,8 @@ class TrainingPool:
     def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
         """Train some of the workers on whichever thread calls; writes their rows of the result."""
         with self.borrowed() as training:
+            if training.train_whole_workers(work, result, rows):
+                return Records()
             return training.train(work.part(rows), result, rows)
 
     def survey(self, work: LocalWork, found: Stack, rows: slice) -> None:

@@ -11,7 +11,7 @@ from fl_platform.data.device_samples import channels_last
 from fl_platform.engines.records import Records
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
-from fl_platform.engines.work import LoadedPlan, LocalWork
+from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork
 from fl_platform.kernels import linear, pooling
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
@@ -76,6 +76,23 @@ class SingleObjective(StackedObjective):
         gradient = self._training.empty("gradient", 1, self._work)
         loss = perceptron.gradient(params.view(-1), statistics, self._x[0], self._labels[0], into=gradient.view(-1))
         return gradient, loss.view(1)
+
+    @classmethod
+    def train_whole_workers(cls, training: LocalTraining, work: LocalWork, result: LocalResult, rows: slice) -> bool:
+        kernel, source, plan = training.perceptron, training.source, work.plan
+        if kernel is None or source is None or source.inputs != kernel.chain.inputs:
+            return False
+        steps = plan.steps[rows]
+        if not steps.all():
+            return False
+        indices, counts = torch.from_numpy(plan.indices)[:, rows], torch.from_numpy(plan.counts)[:, rows]
+        buffers, delta, start = result.buffers[rows], result.delta[rows], work.global_params
+        buffers.copy_(work.buffers[rows] if work.buffers.dim() == 2 else work.buffers)
+        trained = kernel.train_workers(source, indices, counts, steps.tolist(), start, buffers, work.local_lr, delta)
+        for row, losses in enumerate(trained, start=rows.start):
+            torch.mean(losses, 0, out=result.loss[row : row + 1])
+        work.gradient_passes[rows] += (plan.counts[:, rows] > 0).sum(axis=0)
+        return True
 
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
         perceptron = self._perceptron

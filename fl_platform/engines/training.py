@@ -31,7 +31,7 @@ from fl_platform.engines.records import Records
 from fl_platform.engines.transfer import to_device
 from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork, part_of
 from fl_platform.kernels.linear import compile_linear
-from fl_platform.kernels.perceptron import Perceptron
+from fl_platform.kernels.perceptron import Perceptron, Source
 from fl_platform.kernels.pooling import compile_pooling
 from fl_platform.kernels.projected_steps import ProjectedSteps
 from fl_platform.kernels.recycled import Recycler
@@ -93,6 +93,11 @@ class Objective(ABC):
     def gradient_at(self, params: Stack | Vector) -> Stack:
         """Gradients elsewhere; running statistics are left alone."""
 
+    @classmethod
+    def train_whole_workers(cls, training: "LocalTraining", work: LocalWork, result: LocalResult, rows: slice) -> bool:
+        """Train workers from x_t along the plain gradient and write what they end with; False without a kernel."""
+        return False
+
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
         """All steps along the plain gradient in one call, in place: (steps, S) losses. None without a kernel for it."""
         return None
@@ -129,6 +134,9 @@ class LocalTraining:
             compile_pooling(network, samples.dtype)
             if self.perceptron is None:
                 compile_linear(network, samples.dtype)
+            else:
+                self.perceptron.compile(self.has_plain_workers and not algorithm.keeps and not algorithm.sends)
+        self.source = Source.of(*samples.stored()) if self._perceptron and not samples.are_augmented else None
         self._memory = memory or Recycler()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
         self.graphs: dict[Any, Any] = {}  # captured gradients, by shapes (engines/graphed.py)
@@ -144,6 +152,17 @@ class LocalTraining:
         if perceptron is not None and self._projected is None:
             self._projected = ProjectedSteps(perceptron, rule.segments, rule.margin)
         return None if perceptron is None else self._projected
+
+    def train_whole_workers(self, work: LocalWork, result: LocalResult, rows: slice) -> bool:
+        """``train`` by a kernel, of workers that do no more than FedAvg's; False where it has to be called."""
+        is_plain = self.has_plain_workers and not result.outcome
+        return is_plain and self._objective.train_whole_workers(self, work, result, rows)
+
+    @property
+    def has_plain_workers(self) -> bool:
+        """Whether the algorithm's workers are FedAvg's."""
+        hooks = ("start_local", "local_loss", "local_direction", "finish_local")
+        return self.sgd.is_plain and has_default(self.algorithm, *hooks)
 
     def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
         """Train the workers and write what they end with into ``rows`` of the result; returns what hooks recorded."""

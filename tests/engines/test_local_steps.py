@@ -3,10 +3,13 @@
 import pytest
 import torch
 
-from fl_platform.algorithms.base import LocalBatch, LocalStep
+from fl_platform.algorithms.base import LocalBatch, LocalRun, LocalStep
 from fl_platform.algorithms.fedavg import FedAvg
+from fl_platform.data.sets.base import Dataset
+from fl_platform.engines.training import LocalTraining
+from fl_platform.federation.build import build
 from fl_platform.kernels.perceptron import Perceptron
-from tests.federations import make_config, make_module, synthetic_dataset, train
+from tests.federations import Finished, described, make_config, make_module, synthetic_dataset, train
 
 
 class StepByStep(FedAvg):
@@ -23,6 +26,13 @@ class ByAutograd(FedAvg):
         return super().local_loss(batch)
 
 
+class Finishes(FedAvg):
+    """FedAvg whose workers do something at their end, for all that is known."""
+
+    def finish_local(self, run: LocalRun) -> dict[str, torch.Tensor]:
+        return {}
+
+
 @pytest.fixture
 def descents(monkeypatch):
     """How many batches each call of ``Perceptron.descend`` was given."""
@@ -36,36 +46,117 @@ def descents(monkeypatch):
     return seen
 
 
+@pytest.fixture
+def whole_workers(monkeypatch):
+    """How many steps each worker took in ``Perceptron.train_workers``."""
+    seen, train_workers = [], Perceptron.train_workers
+
+    def counting(kernel, source, indices, counts, num_steps, *others):
+        seen.extend(num_steps)
+        return train_workers(kernel, source, indices, counts, num_steps, *others)
+
+    monkeypatch.setattr(Perceptron, "train_workers", counting)
+    return seen
+
+
+def assert_equal(one: Finished, other: Finished) -> None:
+    assert one.params.equal(other.params)
+    assert one.module.global_buffers.equal(other.module.global_buffers)
+    assert one.figures() == other.figures()
+
+
 @pytest.mark.parametrize("norm", ["none", "batch"])
 @pytest.mark.parametrize("buffers", ["average", "local"])
-def test_steps_at_once_have_the_bits_of_steps_one_by_one(descents, norm, buffers):
+def test_steps_at_once_have_the_bits_of_steps_one_by_one(descents, whole_workers, norm, buffers):
     args = ("engine=loop", f"model.norm={norm}", "precision=float32", f"buffers={buffers}", "num_rounds=4")
-    at_once = train(make_config(*args))
-    assert descents == [3] * 12  # four rounds of three workers
+    whole = train(make_config(*args))
+    assert whole_workers == [3] * 12  # four rounds of three workers
+    assert not descents
+    at_once = train(make_config(*args), algorithm=Finishes())
+    assert descents == [3] * 12
     one_by_one = train(make_config(*args), algorithm=StepByStep())
-    assert len(descents) == 12
-    assert at_once.params.equal(one_by_one.params)
-    assert at_once.module.global_buffers.equal(one_by_one.module.global_buffers)
-    assert at_once.figures() == one_by_one.figures()
+    assert len(descents) == len(whole_workers) == 12
+    assert_equal(whole, at_once)
+    assert_equal(whole, one_by_one)
 
 
-def test_batches_of_different_lengths_are_not_padded(descents):
-    """A worker of 9 samples has batches of 8 and 1."""
-    args = ("engine=loop", "precision=float32", "cohort_size=6", "local_steps=5")
-    at_once, one_by_one = train(make_config(*args)), train(make_config(*args), algorithm=StepByStep())
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("cohort_size=6", "local_steps=5"),  # a worker of 9 samples has batches of 8 and 1
+        ("cohort_size=6", "local_epochs=2", "threads=2"),
+        ("cohort_size=6", "work.name=by_speed", "work.speed_spread=3", "local_steps=6", "model.norm=batch"),
+        ("local_lr_schedule=cosine", "algorithm.name=fedavgm"),
+        ("algorithm.name=gradma_s", "buffers=server", "model.norm=batch"),
+    ],
+    ids=" ".join,
+)
+def test_whole_workers_have_the_bits_of_hooks(whole_workers, monkeypatch, args):
+    config = make_config("engine=loop", "precision=float32", *args)
+    whole = train(config)
+    assert whole_workers
+    seen = len(whole_workers)
+    monkeypatch.setattr(LocalTraining, "train_whole_workers", lambda *_: False)
+    assert_equal(whole, train(config))
+    assert len(whole_workers) == seen
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 5), (3, 6, 4)])
+def test_images_are_normalised_as_batches_are(whole_workers, shape):
+    values = torch.linspace(0.2, 0.9, shape[0]).tolist()
+    dataset = described(Dataset, name="synthetic", num_classes=3, shape=shape, mean=values, std=values)
+    config = make_config("engine=loop", "precision=float32")
+    whole = train(config, dataset=dataset)
+    assert len(whole_workers) == 9
+    assert_equal(whole, train(config, dataset=dataset, algorithm=StepByStep()))
+
+
+def test_tables_of_numbers_are_taken_as_they_are(whole_workers):
+    config = make_config("engine=loop", "precision=float32", "data.name=wine", "data.partition=iid")
+    done = []
+    for algorithm in (FedAvg(), StepByStep()):
+        done.append(train(config, build(config, algorithm), algorithm=algorithm))
+    assert len(whole_workers) == 9
+    assert_equal(*done)
+
+
+def test_augmented_batches_are_made_by_torch(descents, whole_workers):
+    dataset = described(type(synthetic_dataset((3, 8, 8))), flip=True)
+    config = make_config("engine=loop", "precision=float32")
+    at_once = train(config, dataset=dataset)
     assert descents
-    assert at_once.params.equal(one_by_one.params)
+    assert not whole_workers
+    assert_equal(at_once, train(config, dataset=dataset, algorithm=StepByStep()))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("precision=float64",),
+        ("engine=stacked",),
+        ("local_momentum=0.5",),
+        ("local_clip=1",),
+        ("algorithm.name=fedprox",),
+        ("algorithm.name=moon",),
+        ("algorithm.name=fedbn", "model.norm=batch"),
+        ("algorithm.name=mime",),
+    ],
+    ids=" ".join,
+)
+def test_everything_else_goes_another_way(whole_workers, args):
+    train(make_config("engine=loop", "precision=float32", *args))
+    assert not whole_workers
 
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
-def test_steps_at_once_are_those_of_autograd_but_for_rounding(descents, norm):
+def test_steps_at_once_are_those_of_autograd_but_for_rounding(whole_workers, norm):
     """In float64, which autograd computes in any case, three rounds are known to ten digits more."""
     args = ("engine=loop", f"model.norm={norm}", "num_rounds=3", "cohort_size=6", "local_steps=5")
     images, steps = synthetic_dataset((3, 32, 32)), []
 
     def params(precision: str, algorithm: FedAvg) -> torch.Tensor:
         found = train(make_config(*args, f"precision={precision}"), algorithm=algorithm, dataset=images).params
-        steps.append(len(descents))
+        steps.append(len(whole_workers))
         return found.double()
 
     at_once, by_autograd, exact = (
@@ -79,9 +170,10 @@ def test_steps_at_once_are_those_of_autograd_but_for_rounding(descents, norm):
 
 
 @pytest.mark.parametrize("args", [("engine=stacked",), ("engine=loop", "algorithm.name=fedprox")])
-def test_other_engines_and_directions_go_step_by_step(descents, args):
+def test_other_engines_and_directions_go_step_by_step(descents, whole_workers, args):
     train(make_config(*args))
     assert not descents
+    assert not whole_workers
 
 
 class LooksAtLayouts(FedAvg):

@@ -143,13 +143,13 @@ def test_loop_equals_stacked_in_chunks_and_all_at_once(case, model):
 
 
 def test_the_kernel_takes_unequal_plain_steps_and_nothing_else(monkeypatch):
-    seen, descend = [], Perceptron.descend
+    seen, train_workers = [], Perceptron.train_workers
 
-    def counting(kernel, params, buffers, x, *others):
-        seen.append(len(x))
-        return descend(kernel, params, buffers, x, *others)
+    def counting(kernel, source, indices, counts, num_steps, *others):
+        seen.extend(num_steps)
+        return train_workers(kernel, source, indices, counts, num_steps, *others)
 
-    monkeypatch.setattr(Perceptron, "descend", counting)
+    monkeypatch.setattr(Perceptron, "train_workers", counting)
     train(make_config("engine=loop", "precision=float32", "local_epochs=1", "cohort_size=6", "num_rounds=1"))
     assert seen == [4, 3, 2, 1, 1, 1]  # longest first
     seen.clear()
