@@ -5,7 +5,6 @@ The same steps serve both engines; what differs is how the gradients of a stack 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -27,6 +26,7 @@ from fl_platform.algorithms.inputs import per_worker
 from fl_platform.algorithms.returned import check_names, check_pair, check_returned
 from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.streams import BatchPlan, BatchStreams
+from fl_platform.engines.local_sgd import LocalSGD
 from fl_platform.engines.records import Records
 from fl_platform.engines.transfer import to_device
 from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork, part_of
@@ -38,35 +38,6 @@ from fl_platform.kernels.recycled import Recycler
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.network import Network
 from fl_platform.seeding import stream_keys
-
-
-@dataclass(frozen=True)
-class LocalSGD:
-    """How a worker steps along a direction, as torch.optim.SGD does along a gradient; the paper's is plain."""
-
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    clip: float | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a step is x - local_lr * direction."""
-        return self == LocalSGD()
-
-    def step(self, direction: Stack, params: Stack, velocity: Stack | None) -> Stack:
-        """The direction in which the workers go, given that of their last step.
-
-        d is shortened to |d| <= clip as torch.nn.utils.clip_grad_norm_ does, d <- d + weight_decay x, and then
-        v <- momentum v + d from v = 0, which is returned.
-        """
-        if self.clip is not None:
-            norms = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
-            direction = direction * (self.clip / (norms + 1e-6)).clamp(max=1)
-        if self.weight_decay:
-            direction = direction + self.weight_decay * params
-        if self.momentum and velocity is not None:
-            direction = direction + self.momentum * velocity
-        return direction
 
 
 class Objective(ABC):
@@ -135,7 +106,8 @@ class LocalTraining:
             if self.perceptron is None:
                 compile_linear(network, samples.dtype)
             else:
-                self.perceptron.compile(self.has_plain_workers and not algorithm.keeps and not algorithm.sends)
+                keeps_nothing = not algorithm.keeps and not algorithm.sends
+                self.perceptron.compile(self.source is not None and self.has_plain_workers and keeps_nothing)
         self.source = Source.of(*samples.stored()) if self._perceptron and not samples.are_augmented else None
         self._memory = memory or Recycler()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them

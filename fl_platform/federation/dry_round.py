@@ -18,7 +18,8 @@ from fl_platform.data.samples import Samples
 from fl_platform.data.sets.base import Dataset
 from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.engines.choice import ENGINES
-from fl_platform.engines.training import LocalSGD, LocalTraining
+from fl_platform.engines.local_sgd import LocalSGD
+from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LocalResult, LocalWork
 from fl_platform.federation.allocations import Allocations
 from fl_platform.federation.compression import compress, error_memory

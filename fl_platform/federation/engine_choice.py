@@ -14,8 +14,9 @@ from fl_platform.data.locations import cache_directory
 from fl_platform.data.streams import BatchStreams
 from fl_platform.engines import trial
 from fl_platform.engines.choice import ENGINES, Choice, choose_engine
+from fl_platform.engines.local_sgd import LocalSGD
 from fl_platform.engines.ranks import Ranks
-from fl_platform.engines.training import LocalSGD, LocalTraining
+from fl_platform.engines.training import LocalTraining
 from fl_platform.models.flat import Vector
 from fl_platform.models.network import Network
 from fl_platform.tracking.identity import installed

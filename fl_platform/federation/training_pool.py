@@ -13,8 +13,9 @@ from fl_platform.data.device_samples import DeviceSamples
 from fl_platform.data.streams import BatchStreams
 from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.graphed import objective_of
+from fl_platform.engines.local_sgd import LocalSGD
 from fl_platform.engines.ranks import Ranks
-from fl_platform.engines.training import LocalSGD, LocalTraining
+from fl_platform.engines.training import LocalTraining
 from fl_platform.models.network import Network
 
 

@@ -9,10 +9,10 @@ What it saves: a library rearranges the factors of every product and checks its 
 a node and a call per operation, and a step of SGD reads each gradient from memory again. For batches of local training
 that takes as long as the arithmetic. Python's lock is free meanwhile, so threads train side by side.
 
-``train_workers`` also gathers and normalises the batches, one at a time in the second cache, and takes a worker from x_t
-to its update without Python: for methods whose workers are FedAvg's, with the same bits. Gain (``python -m
-benchmarks.kernels --only whole``, Zen 5, CPU time of rounds with and without in turn): 4 % of a round of W1 (33 ms for 34;
-with two threads 9 % by the wall) and 31 to 34 % of a round of a hundred workers with a small network, 14 ms for 21.
+``train_workers`` also gathers and normalises the batches, one at a time in the second cache, and takes a worker from
+x_t to its update without Python: for methods whose workers are FedAvg's, with the same bits. Gain (``python -m
+benchmarks.kernels --only whole``, Zen 5, CPU time of rounds with and without in turn): 4 % of a round of W1, 33 ms for
+34, with two threads 9 % by the wall, and 31 to 34 % of a round of a hundred workers with a small network, 14 ms for 21.
 
 It takes float32, on x86 processors with AVX2; elsewhere, and for other networks, the plain twins run.
 """
@@ -20,7 +20,7 @@ It takes float32, on x86 processors with AVX2; elsewhere, and for other networks
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import Array, addressof, c_int64
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -72,8 +72,8 @@ class Source:
 class Perceptron:
     """Cross-entropy of a network of linear layers, ReLU and BatchNorm, as a function of its flat parameters."""
 
-    def __init__(self, network: Network, chain: Chain, function: Callable[[str], Callable[..., None]]) -> None:
-        self.chain, self._function, self._logits = chain, function, function("logits")
+    def __init__(self, network: Network, chain: Chain, function: Callable[[str, str], Callable[..., None]]) -> None:
+        self.chain, self._function, self._logits = chain, function, function("compiled_perceptron", "logits")
         self._rows, self._rates = torch.tensor(chain.rows), torch.tensor(chain.rates)
         self._tables = (self._rows.data_ptr(), self._rates.data_ptr(), len(chain.rows))
         self._work = self._samples = torch.empty(0)
@@ -92,15 +92,15 @@ class Perceptron:
 
         if machine_code.LANES < 8:
             return None
-        return Perceptron(network, chain, partial(machine_code.function, "compiled_perceptron"))
+        return Perceptron(network, chain, machine_code.function)
 
     @cached_property
     def _train(self) -> Callable[..., None]:
-        return self._function("train")
+        return self._function("compiled_perceptron", "train")
 
     @cached_property
     def _train_worker(self) -> Callable[..., None]:
-        return self._function("train_worker")
+        return self._function("compiled_worker", "train_worker")
 
     def compile(self, trains_whole_workers: bool) -> None:
         """Compile what trains, so that the first round does not."""
