@@ -100,6 +100,7 @@ class LocalTraining:
         self.sgd, self.seed = sgd, seed
         is_on_cpu = samples.device.type == "cpu"
         self._perceptron = Perceptron.of(network, samples.dtype) if is_on_cpu else None
+        self.source = Source.of(*samples.stored()) if self._perceptron and not samples.are_augmented else None
         self._projected: ProjectedSteps | None = None  # once the algorithm has a rule for it
         if is_on_cpu:
             compile_pooling(network, samples.dtype)
@@ -108,7 +109,6 @@ class LocalTraining:
             else:
                 keeps_nothing = not algorithm.keeps and not algorithm.sends
                 self.perceptron.compile(self.source is not None and self.has_plain_workers and keeps_nothing)
-        self.source = Source.of(*samples.stored()) if self._perceptron and not samples.are_augmented else None
         self._memory = memory or Recycler()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
         self.graphs: dict[Any, Any] = {}  # captured gradients, by shapes (engines/graphed.py)
