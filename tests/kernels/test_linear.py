@@ -12,6 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from fl_platform.kernels import linear
 from fl_platform.models.layers import Linear, Pass, adopt_linear, running
 
+pytestmark = pytest.mark.skipif(not linear.has_vectors(), reason="linear layers are not compiled for this processor")
+
 Layer = Sequence[Tensor]
 
 

@@ -78,9 +78,11 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 """
 
 
-@pytest.mark.parametrize(("lanes", "tested"), [(8, "test_perceptron.py"), (4, "test_row_products.py")])
+@pytest.mark.parametrize(
+    ("lanes", "tested"), [(8, "test_perceptron.py"), (8, "test_linear.py"), (4, "test_row_products.py")]
+)
 def test_processors_with_shorter_vectors_compute_the_same(lanes: int, tested: str) -> None:
-    """AVX2 has registers for 8 floats; perceptrons are not compiled for less."""
+    """AVX2 has registers for 8 floats; perceptrons and linear layers are not compiled for less."""
     place = Path(__file__).with_name(tested)
     command = [sys.executable, "-c", OTHER_PROCESSOR, str(lanes), str(place)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
