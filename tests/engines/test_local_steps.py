@@ -46,19 +46,6 @@ def descents(monkeypatch):
     return seen
 
 
-@pytest.fixture
-def whole_workers(monkeypatch):
-    """How many steps each worker took in ``Perceptron.train_workers``."""
-    seen, train_workers = [], Perceptron.train_workers
-
-    def counting(kernel, source, indices, counts, num_steps, *others):
-        seen.extend(num_steps)
-        return train_workers(kernel, source, indices, counts, num_steps, *others)
-
-    monkeypatch.setattr(Perceptron, "train_workers", counting)
-    return seen
-
-
 def assert_equal(one: Finished, other: Finished) -> None:
     assert one.params.equal(other.params)
     assert one.module.global_buffers.equal(other.module.global_buffers)

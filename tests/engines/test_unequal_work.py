@@ -8,7 +8,6 @@ from fl_platform.algorithms.inputs import LocalStep, effective_steps
 from fl_platform.algorithms.scaffold import Scaffold
 from fl_platform.engines import loop
 from fl_platform.federation import round as round_module
-from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.runs import metrics
 from tests.algorithms.trajectories import run_quadratics
 from tests.federations import make_config, synthetic_dataset, train
@@ -142,20 +141,13 @@ def test_loop_equals_stacked_in_chunks_and_all_at_once(case, model):
                 assert mine[name] == pytest.approx(its[name], abs=1e-9)
 
 
-def test_the_kernel_takes_unequal_plain_steps_and_nothing_else(monkeypatch):
-    seen, train_workers = [], Perceptron.train_workers
-
-    def counting(kernel, source, indices, counts, num_steps, *others):
-        seen.extend(num_steps)
-        return train_workers(kernel, source, indices, counts, num_steps, *others)
-
-    monkeypatch.setattr(Perceptron, "train_workers", counting)
+def test_the_kernel_takes_unequal_plain_steps_and_nothing_else(whole_workers):
     train(make_config("engine=loop", "precision=float32", "local_epochs=1", "cohort_size=6", "num_rounds=1"))
-    assert seen == [4, 3, 2, 1, 1, 1]  # longest first
-    seen.clear()
+    assert whole_workers == [4, 3, 2, 1, 1, 1]  # longest first
+    whole_workers.clear()
     for key in ("local_momentum=0.5", "local_weight_decay=0.1", "local_clip=1"):
-        train(make_config("engine=loop", key, "num_rounds=1"))
-    assert not seen
+        train(make_config("engine=loop", "precision=float32", key, "num_rounds=1"))
+    assert not whole_workers
 
 
 def test_long_work_is_gathered_in_pieces(monkeypatch):
