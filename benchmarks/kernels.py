@@ -31,7 +31,7 @@ from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
-from fl_platform.kernels import linear, pooling, row_products
+from fl_platform.kernels import convolution, linear, pooling, row_products
 from fl_platform.kernels.recycled import Recycler
 
 FEDBN = w1_arguments("algorithm.name=fedbn", "model.norm=batch")  # whose workers keep what the kernel above does not
@@ -72,6 +72,7 @@ CASES = (
     Case("linear layers, LeNet-5", LENET, linear, "linear", F.linear),
     Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
     Case("pooling, bf16-mixed", [*LENET, "precision=bf16-mixed"], pooling, "max_pool2d", F.max_pool2d),
+    Case("maxima of convolutions", [*LENET, "precision=bf16-mixed"], convolution, "maxima", lambda *_: None),
     Case("projected steps", GRADMA, SingleObjective, "descend_projected", lambda *_: None),
     Case("worker projection", HOOK_BY_HOOK, gradma, "project_stack", qp.project_stack),
     Case(

@@ -14,7 +14,7 @@ from fl_platform.engines.cohort import TrainingPool
 from fl_platform.engines.further_metrics import further_metrics
 from fl_platform.engines.ranks import Ranks
 from fl_platform.engines.training import add_up
-from fl_platform.kernels import linear, pooling
+from fl_platform.kernels import convolution, linear, pooling
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models.code import code_of
 from fl_platform.models.flat import Vector
@@ -82,7 +82,7 @@ def batch_of(network: Network, weights: Weights, buffers: Vector, inputs: Tensor
 
 def logits_of(network: Network, weights: Weights, buffers: Vector, inputs: Tensor) -> Tensor:
     """The logits of some samples, by kernels for passes without gradient."""
-    forward_pass = Pass(train=False, max_pool2d=pooling.max_pool2d, linear=linear.linear)
+    forward_pass = Pass(train=False, max_pool2d=pooling.max_pool2d, linear=linear.linear, maxima=convolution.maxima)
     with torch.no_grad():
         return network.single(weights, buffers, inputs, forward_pass).logits
 

@@ -12,7 +12,7 @@ from fl_platform.engines.records import Records
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork
-from fl_platform.kernels import linear, pooling
+from fl_platform.kernels import convolution, linear, pooling
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
@@ -144,7 +144,13 @@ class SingleObjective(StackedObjective):
         first: int = 0,
     ) -> Output:
         forward_pass = Pass(
-            train, None, keys[0], updates_statistics, max_pool2d=pooling.max_pool2d, linear=linear.linear
+            train,
+            None,
+            keys[0],
+            updates_statistics,
+            max_pool2d=pooling.max_pool2d,
+            linear=linear.linear,
+            maxima=convolution.maxima,
         )
         batch, statistics = x.flatten(0, 1), buffers.view(-1)
         if first == 0 and batch.dim() == 4 and batch.device.type == "cpu":

@@ -30,6 +30,7 @@ from fl_platform.engines.local_sgd import LocalSGD
 from fl_platform.engines.records import Records
 from fl_platform.engines.transfer import to_device
 from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork, part_of
+from fl_platform.kernels.convolution import compile_convolution
 from fl_platform.kernels.linear import compile_linear
 from fl_platform.kernels.perceptron import Perceptron, Source
 from fl_platform.kernels.pooling import compile_pooling
@@ -104,6 +105,7 @@ class LocalTraining:
         self._projected: ProjectedSteps | None = None  # once the algorithm has a rule for it
         if is_on_cpu:
             compile_pooling(network, samples.dtype)
+            compile_convolution(network)
             if self.perceptron is None:
                 compile_linear(network, samples.dtype)
             else:

@@ -40,6 +40,12 @@ ENTRIES: dict[str, dict[str, str]] = {
 }
 """Module -> compiled function -> a letter of ``ARGUMENTS`` for each of its arguments."""
 
+BFLOAT16_ENTRIES: dict[str, dict[str, str]] = {
+    "compiled_convolution": {"forward": "n" * 16},
+    "compiled_convolution_gradient": {"of_weight": "n" * 17, "of_images": "n" * 15},
+}
+"""The same for processors that multiply numbers of bfloat16."""
+
 CALLED = ("expf", "fmaf", "logf", "memcpy", "memmove", "memset", "sqrt", "sqrtf")
 """Functions of C that kernels may call; nothing of numba's or Python's."""
 
@@ -63,7 +69,16 @@ def lanes() -> int:
     return 8 if features.get("avx2") and features.get("fma") else 4
 
 
+def multiplies_bfloat16() -> bool:
+    """Tell whether the processor has AVX512-BF16."""
+    features = llvm.get_host_cpu_features()
+    return lanes() == 16 and bool(features.get("avx512bw") and features.get("avx512bf16"))
+
+
 LANES = lanes()
+HAS_BFLOAT16 = multiplies_bfloat16()
+if HAS_BFLOAT16:
+    ENTRIES.update(BFLOAT16_ENTRIES)
 
 
 @cache

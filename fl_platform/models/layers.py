@@ -5,10 +5,11 @@ length. What differs is carried by the active ``Pass``; outside any pass the lay
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class Pass:
     """One forward pass of one worker.
 
     mask: (B,) False for padding, None when every row is real. key: scalar int64 dropout key. max_pool2d, linear: what
-    computes the layers of these names.
+    computes the layers of these names. maxima: what computes a convolution, its maxima and ReLU in one, or gives None.
     """
 
     train: bool
@@ -37,6 +38,7 @@ class Pass:
     features: Tensor | None = None
     max_pool2d: Callable[..., Any] = F.max_pool2d
     linear: Callable[..., Tensor] = F.linear
+    maxima: Callable[..., Tensor | None] | None = None
     dropout_layers: int = field(default=0)
 
 
@@ -154,6 +156,45 @@ class MaxPool2d(nn.MaxPool2d):
             ceil_mode=self.ceil_mode,
             return_indices=self.return_indices,
         )
+
+
+class ConvolvedMaxima:
+    """A convolution, the maxima of its output and ReLU, if it follows: computed in one where the pass has a function
+    for it, else one after another."""
+
+    def __init__(self, convolution: nn.Conv2d, pooling: MaxPool2d, is_rectified: bool) -> None:
+        self.convolution, self.pooling, self.is_rectified = convolution, pooling, is_rectified
+
+    @staticmethod
+    def of(layers: Sequence[nn.Module]) -> "tuple[ConvolvedMaxima, int] | None":
+        """What the first layers of a chain make, and how many they are; None for others and layers with hooks."""
+        kinds = (nn.Conv2d, MaxPool2d, nn.ReLU)
+        count = sum(1 for _ in takewhile(lambda pair: is_untouched(*pair), zip(layers, kinds, strict=False)))
+        if count < 2:
+            return None
+        convolution, pooling = layers[:2]
+        assert isinstance(convolution, nn.Conv2d)
+        assert isinstance(pooling, MaxPool2d)
+        return ConvolvedMaxima(convolution, pooling, count == 3), count
+
+    def __call__(self, x: Tensor) -> Tensor:
+        active = _active.get()
+        if active is not None and active.maxima is not None:
+            found = active.maxima(x, self.convolution, self.pooling, self.is_rectified)
+            if found is not None:
+                return found
+        x = self.pooling.forward(self.convolution.forward(x))
+        return F.relu(x) if self.is_rectified else x
+
+
+def has_hooks(layer: nn.Module) -> bool:
+    """Tell whether something is to be called when a layer is."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+
+
+def is_untouched(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Tell whether a layer is of this very kind, without hooks and with its class's ``forward``."""
+    return type(layer) is kind and not has_hooks(layer) and "forward" not in vars(layer)
 
 
 class Linear(nn.Linear):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fl_platform.models.flat import Binding, Layout, Stack, Vector
-from fl_platform.models.layers import Features, Pass, running
+from fl_platform.models.layers import ConvolvedMaxima, Features, Pass, has_hooks, running
 
 
 class Precision(NamedTuple):
@@ -119,6 +119,11 @@ class Network:
             name for name in self.parameters.names if "Norm" in type(modules[name.rpartition(".")[0]]).__name__
         )
 
+    @property
+    def maxima(self) -> list[ConvolvedMaxima]:
+        """Convolutions whose maxima are taken."""
+        return [call for block in self._calls for call in block if isinstance(call, ConvolvedMaxima)]
+
     def copy(self) -> "Network":
         """A network with slots of its own, for another thread."""
         return Network(copy.deepcopy(self.module), self.autocast, allows_tf32=self.allows_tf32)
@@ -196,13 +201,22 @@ class Network:
 
 
 def calls(module: nn.Module) -> list[Callable[[Tensor], Tensor]]:
-    """The layers a module runs one after another, without the cost of nn.Module's calls where no hook needs them."""
+    """What a module runs one after another, without the cost of nn.Module's calls where no hook needs them."""
+    found: list[Callable[[Tensor], Tensor]] = []
+    layers = chained(module)
+    while layers:
+        maxima = ConvolvedMaxima.of(layers)
+        first, count = maxima or (layers[0] if has_hooks(layers[0]) else layers[0].forward, 1)
+        found.append(first)
+        layers = layers[count:]
+    return found
+
+
+def chained(module: nn.Module) -> list[nn.Module]:
+    """The layers of nested chains, without those that change nothing."""
     if isinstance(module, nn.Identity):
         return []
-    if type(module) is nn.Sequential:
-        return [call for child in module for call in calls(child)]
-    has_hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-    return [module if has_hooks else module.forward]
+    return [layer for child in module for layer in chained(child)] if type(module) is nn.Sequential else [module]
 
 
 def tap_last_linear(module: nn.Module) -> None:

@@ -1,0 +1,125 @@
+"""A convolution in bfloat16 with bias, maxima of 2 x 2 pixels and ReLU in one pass, of the tiles in ``bfloat16_tiles``.
+
+Images lie channels last, so what is under a row of the kernel lies side by side. Their numbers are rounded to bfloat16
+image by image, in the first cache, and the output of the convolution is never written.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fl_platform.kernels.bfloat16_tiles import CHANNELS, maxima_tile
+from fl_platform.kernels.primitives import floats, inlined, pointer
+
+WIDE = 6
+"""Columns of a tile: as many as registers hold sums for."""
+wide, middle, narrow = maxima_tile(WIDE), maxima_tile(4), maxima_tile(2)
+
+
+def forward(
+    x: int,
+    is_float: int,
+    images: int,
+    channels: int,
+    height: int,
+    width: int,
+    weight: int,
+    bias: int,
+    outputs: int,
+    kernel_rows: int,
+    kernel_columns: int,
+    is_rectified: int,
+    into: int,
+    which: int,
+    packed: int,
+    room: int,
+) -> None:
+    """Write maxima of 2 x 2 pixels and, where it has an address, ``which`` each is, 4 where ReLU leaves nothing.
+
+    ``packed`` is for the weights in bfloat16, an even number of them for each row of a kernel, and ``room`` for an
+    image of six bytes a number and 64 more.
+    """
+    numbers, length = height * width * channels, kernel_columns * channels
+    rows, columns = (height - kernel_rows + 1) // 2, (width - kernel_columns + 1) // 2
+    line = kernel_rows * ((length + 1) // 2) * 4 * CHANNELS
+    followed = room + 4 * ((numbers + 1) // 2)
+    pack(weight, outputs, channels, kernel_rows, kernel_columns, packed)
+    for image in range(images):
+        source = x + (4 if is_float else 2) * image * numbers
+        if is_float:
+            narrow_image(source, numbers, room)
+            source = room
+        if length % 2:
+            follow_by_zeros(source, numbers, followed)
+        for group in range(outputs // CHANNELS):
+            for row in range(rows):
+                column = 0
+                while column < columns:
+                    start = (2 * row * width + 2 * column) * channels
+                    at, rest = source + 2 * start, followed + 4 * (start + length - 1) if length % 2 else 0
+                    target = ((image * rows + row) * columns + column) * outputs + group * CHANNELS
+                    to, place = into + 2 * target, which + target if which else 0
+                    left, stride, step = 2 * (columns - column), 2 * width * channels, 2 * channels
+                    weights, terms = packed + group * line, bias + 4 * group * CHANNELS
+                    half = length // 2
+                    if left >= WIDE:
+                        wide(
+                            at, rest, stride, step, weights, kernel_rows, half, terms, is_rectified, to, place, outputs
+                        )
+                        column += WIDE // 2
+                    elif left == 4:
+                        middle(
+                            at, rest, stride, step, weights, kernel_rows, half, terms, is_rectified, to, place, outputs
+                        )
+                        column += 2
+                    else:
+                        narrow(
+                            at, rest, stride, step, weights, kernel_rows, half, terms, is_rectified, to, place, outputs
+                        )
+                        column += 1
+
+
+@inlined
+def pack(weight: int, outputs: int, channels: int, kernel_rows: int, kernel_columns: int, into: int) -> None:
+    """Write weights for ``forward``: numbers of one kernel row in pairs, each of CHANNELS outputs side by side."""
+    numbers, found = floats(weight), pointer(into, np.uint16(0))
+    length = kernel_columns * channels
+    steps = (length + 1) // 2
+    line = steps * 2 * CHANNELS
+    for output in range(outputs):
+        group, lane = output // CHANNELS, output % CHANNELS
+        for row in range(kernel_rows):
+            start = (group * kernel_rows + row) * line + 2 * lane
+            for column in range(kernel_columns):
+                for channel in range(channels):
+                    k = column * channels + channel
+                    place = start + (k // 2) * (2 * CHANNELS) + k % 2
+                    found[place] = rounded(
+                        numbers[((output * channels + channel) * kernel_rows + row) * kernel_columns + column]
+                    )
+            if length % 2:
+                found[start + (length // 2) * (2 * CHANNELS) + 1] = np.uint16(0)
+
+
+@inlined
+def narrow_image(x: int, numbers: int, into: int) -> None:
+    """Round float32 numbers to bfloat16."""
+    wide, found = floats(x), pointer(into, np.uint16(0))
+    for k in range(numbers):
+        found[k] = rounded(wide[k])
+
+
+@inlined
+def follow_by_zeros(x: int, numbers: int, into: int) -> None:
+    """Write each number followed by a zero."""
+    read, found = pointer(x, np.uint16(0)), pointer(into, np.uint32(0))
+    for k in range(numbers):
+        found[k] = np.uint32(read[k])
+
+
+@inlined
+def rounded(number: Any) -> Any:
+    """The bits of a float32 number as bfloat16, rounded to nearest even."""
+    bits = np.float32(number).view(np.uint32)
+    found = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.uint16(found) if number == number else np.uint16(0x7FC0)

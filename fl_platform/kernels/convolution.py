@@ -1,0 +1,228 @@
+"""Convolutions in bfloat16 with bias, maxima of 2 x 2 pixels and ReLU in one compiled pass on a CPU, and its gradient.
+
+The plain twin is ``F.conv2d`` under autocast, ``F.max_pool2d`` and ``F.relu`` one after another. Numbers are rounded to
+bfloat16 where autocast rounds them, products are exact and sums float32. Two roundings less are taken: maxima are
+chosen before the output is rounded, and gradients of weights stay float32. What a maximum's other three pixels would
+add to gradients, zero, is not multiplied; an infinite weight or number there does not become NaN by it.
+
+It takes x86 processors with AVX512-BF16, multiples of 32 output channels, images channels last, and kernels that are
+applied everywhere within the image; elsewhere, and in float32, the plain twin runs.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fl_platform.kernels import pooling
+from fl_platform.kernels.arrays import is_array, is_saved_elsewhere
+from fl_platform.models.layers import MaxPool2d
+from fl_platform.models.network import Network
+
+OUTPUTS = 32
+"""Output channels are a multiple of it, and input channels of images with a compiled gradient."""
+VECTOR = 32
+"""Numbers of bfloat16 in a vector."""
+COLUMNS = (3, 5)
+"""Of kernels for which the gradient of images is compiled."""
+BLOCK = 32_000
+"""Bytes of images in bfloat16 that a weight's gradient takes at once: they stay in the first cache."""
+PIXELS = 1 << 16
+"""Of a block, whose number has 16 bits."""
+
+
+def maxima(x: Tensor, convolution: nn.Conv2d, pool: MaxPool2d, is_rectified: bool) -> Tensor | None:
+    """The maxima of a convolution under autocast, and ReLU of them; None where there is no compiled code for it."""
+    if torch.compiler.is_compiling() or not suits(x, convolution, pool):
+        return None
+    weight, bias = convolution.weight, convolution.bias
+    if torch.is_grad_enabled() and any(part.requires_grad for part in (x, weight, bias) if part is not None):
+        found: Tensor = Maxima.apply(x, weight, bias, is_rectified)  # type: ignore[no-untyped-call]
+        return found
+    return forward(x, weight, bias, is_rectified, None)
+
+
+class Maxima(torch.autograd.Function):
+    """Maxima of a convolution with a gradient, which has one itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, is_rectified: bool) -> Tensor:
+        which = empty_maxima(x, weight, torch.uint8)
+        ctx.save_for_backward(x, weight, which)
+        return forward(x, weight, bias, is_rectified, which)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, which = ctx.saved_tensors
+        is_needed = ctx.needs_input_grad[:3]
+        is_of_its_own = torch.is_grad_enabled() or not torch._C._has_storage(gradient)  # or of many at once
+        if is_of_its_own or (is_needed[0] and not has_gradient_of_images(weight)):
+            return (*torch_backward(gradient, which, x, weight, is_needed), None)
+        return (*backward(gradient, which, x, weight, is_needed), None)
+
+
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None, is_rectified: bool, which: Tensor | None) -> Tensor:
+    """The maxima; ``which`` takes which of its four pixels each is, row by row, and 4 where ReLU leaves nothing."""
+    outputs, channels, kernel_rows, kernel_columns = weight.shape
+    weight = weight.contiguous()
+    bias = weight.new_zeros(outputs) if bias is None else bias.contiguous()
+    found = empty_maxima(x, weight, torch.bfloat16)
+    length, numbers = kernel_columns * channels, x[0].numel()
+    packed = empty(outputs * kernel_rows * (length + length % 2), torch.bfloat16)
+    room = empty(3 * numbers + VECTOR, torch.bfloat16)
+    compiled("compiled_convolution", "forward")(
+        *(x.data_ptr(), x.dtype == torch.float32, *x.shape),
+        *(weight.data_ptr(), bias.data_ptr(), outputs, kernel_rows, kernel_columns, is_rectified),
+        *(found.data_ptr(), 0 if which is None else which.data_ptr(), packed.data_ptr(), room.data_ptr()),
+    )
+    return found
+
+
+def backward(
+    gradient: Tensor, which: Tensor, x: Tensor, weight: Tensor, is_needed: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """The derivatives by images, weight and bias, those that are needed."""
+    gradient = gradient.resolve_neg().contiguous(memory_format=torch.channels_last)
+    weight = weight.contiguous()
+    of_images = gradient_of_images(gradient, which, x, weight) if is_needed[0] else None
+    if not (is_needed[1] or is_needed[2]):
+        return of_images, None, None
+    of_weight, of_bias = gradient_of_weight(gradient, which, x, weight)
+    return of_images, of_weight if is_needed[1] else None, of_bias if is_needed[2] else None
+
+
+def gradient_of_weight(gradient: Tensor, which: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The derivatives by weight and bias, in float32."""
+    images, channels, height, width = x.shape
+    outputs, _, kernel_rows, kernel_columns = weight.shape
+    found, of_bias = torch.empty_like(weight), weight.new_empty(outputs)
+    numbers, cells = x[0].numel(), which[0, 0].numel()
+    block = max(1, min(images, BLOCK // (2 * numbers), (PIXELS - 1) // (height * width)))
+    vectors = (kernel_columns * channels + VECTOR - 1) // VECTOR
+    source = x
+    if x.dtype == torch.bfloat16 and kernel_columns * channels % VECTOR:  # vectors reach beyond a row: not beyond all
+        source = x.float()
+    room = empty(block * numbers + VECTOR, torch.bfloat16)
+    entries, sums = empty(outputs * (block * cells + 1), torch.int32), empty(outputs * kernel_rows * vectors * VECTOR)
+    compiled("compiled_convolution_gradient", "of_weight")(
+        *(gradient.data_ptr(), which.data_ptr(), source.data_ptr(), source.dtype == torch.float32),
+        *(images, channels, height, width, outputs, kernel_rows, kernel_columns),
+        *(found.data_ptr(), of_bias.data_ptr(), block, room.data_ptr(), entries.data_ptr(), sums.data_ptr()),
+    )
+    return found, of_bias
+
+
+def gradient_of_images(gradient: Tensor, which: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """The derivative by images, rounded to bfloat16."""
+    outputs, _, kernel_rows, kernel_columns = weight.shape
+    found, cells = torch.empty_like(x, dtype=torch.bfloat16), which[0, 0].numel()
+    packed, lists = empty(weight.numel(), torch.bfloat16), empty(4 * cells * (outputs + 16), torch.int32)
+    pairs, sums = empty(4 * cells, torch.int64), empty(x[0].numel())
+    compiled("compiled_convolution_gradient", "of_images")(
+        *(gradient.data_ptr(), which.data_ptr(), *x.shape),
+        *(weight.data_ptr(), outputs, kernel_rows, kernel_columns, found.data_ptr()),
+        *(packed.data_ptr(), lists.data_ptr(), pairs.data_ptr(), sums.data_ptr()),
+    )
+    return found.to(x.dtype)
+
+
+def torch_backward(
+    gradient: Tensor, which: Tensor, x: Tensor, weight: Tensor, is_needed: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """``backward`` by torch, which knows the gradient of its own operations and computes many at once."""
+    rows, columns = (size - kernel + 1 for size, kernel in zip(x.shape[2:], weight.shape[2:], strict=True))
+    shape = torch.Size((len(x), len(weight), rows, columns))
+    of_pixels = pooling.torch_backward(gradient * (which < 4), which % 4, shape)
+    one, zero = [1, 1], [0, 0]
+    found = torch.ops.aten.convolution_backward(
+        of_pixels, x.bfloat16(), weight.bfloat16(), [len(weight)], one, zero, one, False, zero, 1, list(is_needed)
+    )
+    likes = (x, weight, weight)
+    return tuple(None if part is None else part.to(like.dtype) for part, like in zip(found, likes, strict=True))
+
+
+def empty_maxima(x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """An uninitialised tensor with a number for each maximum, channels last."""
+    rows, columns = (size - kernel + 1 for size, kernel in zip(x.shape[2:], weight.shape[2:], strict=True))
+    shape = (len(x), len(weight), rows // 2, columns // 2)
+    return torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
+
+
+def empty(size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Memory for compiled code to work in."""
+    return torch.empty(size, dtype=dtype, device="cpu")
+
+
+@cache
+def compiled(module: str, name: str) -> Callable[..., None]:
+    """The compiled function."""
+    from fl_platform.kernels import machine_code  # which models without such layers do not need
+
+    return machine_code.function(module, name)
+
+
+def compile_convolution(network: Network) -> None:
+    """Compile what a network's layers need, so that the first round does not."""
+    layers = [one for one in network.maxima if has_code(one.convolution, one.pooling)]
+    if network.autocast == torch.bfloat16 and layers and has_bfloat16():
+        compiled("compiled_convolution", "forward")
+        compiled("compiled_convolution_gradient", "of_weight")
+        if any(has_gradient_of_images(one.convolution.weight) for one in layers):
+            compiled("compiled_convolution_gradient", "of_images")
+
+
+def suits(x: Tensor, convolution: nn.Conv2d, pool: MaxPool2d) -> bool:
+    """Tell whether there is compiled code for these layers; a user's model may hold layers of any kind."""
+    weight, bias = convolution.weight, convolution.bias
+    return (
+        torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and has_code(convolution, pool)
+        and is_array(x, (torch.float32, torch.bfloat16))
+        and all(is_array(part, (torch.float32,)) for part in (weight, bias) if part is not None)
+        and not any(part.is_meta for part in (x, weight, bias) if part is not None)
+        and x.dim() == weight.dim() == 4
+        and x.numel() > 0
+        and x.shape[1] == weight.shape[1]
+        and (bias is None or bias.shape == weight.shape[:1])
+        and all(size > kernel for size, kernel in zip(x.shape[2:], weight.shape[2:], strict=True))
+        and x.shape[2] * x.shape[3] < PIXELS
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and not is_saved_elsewhere()
+        and has_bfloat16()
+    )
+
+
+def has_code(convolution: nn.Conv2d, pool: MaxPool2d) -> bool:
+    """Tell whether layers like these are compiled, for images of the right kind."""
+    return (
+        convolution.weight.shape[0] % OUTPUTS == 0
+        and convolution.weight.numel() > 0
+        and convolution.padding_mode == "zeros"
+        and convolution.groups == 1
+        and pooling.is_all(convolution.stride, 1)
+        and convolution.padding != "same"
+        and (convolution.padding == "valid" or pooling.is_all(convolution.padding, 0))
+        and pooling.is_all(convolution.dilation, 1)
+        and pooling.is_all(pool.kernel_size, 2)
+        and pooling.is_all(pool.stride, 2)
+        and pooling.is_all(pool.padding, 0)
+        and pooling.is_all(pool.dilation, 1)
+        and not pool.ceil_mode
+        and not pool.return_indices
+    )
+
+
+def has_gradient_of_images(weight: Tensor) -> bool:
+    """Tell whether the gradient of images, if they need one, is compiled."""
+    return weight.shape[1] % OUTPUTS == 0 and weight.shape[3] in COLUMNS and len(weight) < 1 << 16
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Tell whether the processor multiplies numbers of bfloat16."""
+    from fl_platform.kernels import machine_code
+
+    return machine_code.HAS_BFLOAT16
