@@ -6,6 +6,7 @@ import torch
 import fl_platform.algorithms  # noqa: F401  registers them
 from fl_platform import models
 from fl_platform.algorithms import base
+from fl_platform.kernels import convolution
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Network
@@ -72,8 +73,21 @@ def test_products_are_taken_in_bfloat16_and_the_perceptron_kernel_stands_back():
     assert Perceptron.of(Network(network.module), torch.float32) is not None
 
 
-def test_threads_and_evaluation_use_the_same_arithmetic():
-    config = make_config("precision=bf16-mixed", "threads=2", "model.name=lenet5")
-    done = train(config, make_module(config, dataset=synthetic_dataset((3, 16, 16))))
-    alone = make_config("precision=bf16-mixed", "model.name=lenet5")
-    assert torch.equal(done.params, train(alone, make_module(alone, dataset=synthetic_dataset((3, 16, 16)))).params)
+@pytest.mark.parametrize("norm", ["batch", "none"])  # with and without compiled maxima of convolutions
+def test_threads_and_evaluation_use_the_same_arithmetic(norm):
+    args = ("precision=bf16-mixed", "model.name=lenet5", f"model.norm={norm}")
+    config, alone = make_config(*args, "threads=2"), make_config(*args)
+    done, other = (train(one, make_module(one, dataset=synthetic_dataset((3, 16, 16)))) for one in (config, alone))
+    assert torch.equal(done.params, other.params)
+    scores = [one.module.evaluate() for one in (done, other)]
+    assert scores[0].loss == scores[1].loss
+    assert scores[0].correct.tolist() == scores[1].correct.tolist()
+
+
+def test_engines_are_near_where_maxima_of_convolutions_are_compiled():
+    args = ("precision=bf16-mixed", "model.name=lenet5", "model.norm=none", "num_rounds=2")
+    configs = [make_config(*args, f"engine={engine}") for engine in ("loop", "stacked")]
+    found = [train(one, make_module(one, dataset=synthetic_dataset((3, 16, 16)))) for one in configs]
+    start = found[0].module.network.initial_params
+    moved, apart = (found[0].params - start).norm(), (found[0].params - found[1].params).norm()
+    assert 0 < apart < 0.2 * moved or not convolution.has_bfloat16()
