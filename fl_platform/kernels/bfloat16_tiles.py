@@ -25,6 +25,11 @@ SHORT, BYTE = ir.IntType(16), ir.IntType(8)
 class PairBuilder(Builder):
     """Adds what tiles in bfloat16 need: pairs in a lane, comparisons that know NaN, and rounding."""
 
+    def load(self, address: Any, kind: Any = VECTOR) -> Any:
+        loaded = super().load(address, kind)
+        loaded.align = 2
+        return loaded
+
     def dot(self, x: Any, y: Any, z: Any) -> Any:
         """z plus both products of every lane's pairs."""
         return self.call("llvm.x86.avx512bf16.dpbf16ps.512", VECTOR, [z, x, y])
