@@ -12,11 +12,13 @@ from fl_platform.kernels.primitives import floats, inlined, inlined_as, pointer
 
 VECTORS = 5
 """Vectors of a row in the larger tiles."""
-HALVES = 5
-"""Rows of less than a vector in one tile."""
 wide, flat = rows_tile(2, VECTORS, is_half=False), rows_tile(1, VECTORS, is_half=False)
-single = rows_tile(1, 1, is_half=False)
-halves, half = rows_tile(HALVES, 1, is_half=True), rows_tile(1, 1, is_half=True)
+five, three, one = rows_tile(5, 1, is_half=False), rows_tile(3, 1, is_half=False), rows_tile(1, 1, is_half=False)
+half_five, half_three, half_one = (
+    rows_tile(5, 1, is_half=True),
+    rows_tile(3, 1, is_half=True),
+    rows_tile(1, 1, is_half=True),
+)
 window_of_3, window_of_5 = window_tile(3), window_tile(5)
 LANE_OF = np.array(IN_ORDER)
 
@@ -203,17 +205,27 @@ def add_all(
             flat(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
         vector += VECTORS
     while vector < vectors:
-        at, to = source + 2 * NUMBERS * vector, into + 4 * NUMBERS * vector
-        for row in range(rows):
-            single(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
+        at, to, row = source + 2 * NUMBERS * vector, into + 4 * NUMBERS * vector, 0
+        while row + 5 <= rows:
+            five(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
+            row += 5
+        while row + 3 <= rows:
+            three(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
+            row += 3
+        while row < rows:
+            one(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
+            row += 1
         vector += 1
     if 0 < rest <= NUMBERS // 2:
         at, to, row = source + 2 * NUMBERS * vector, into + 4 * NUMBERS * vector, 0
-        while row + HALVES <= rows:
-            halves(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
-            row += HALVES
+        while row + 5 <= rows:
+            half_five(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
+            row += 5
+        while row + 3 <= rows:
+            half_three(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
+            row += 3
         while row < rows:
-            half(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
+            half_one(entries, step, pairs, at + row * source_line, stride, source_line, to + row * line, line)
             row += 1
 
 
