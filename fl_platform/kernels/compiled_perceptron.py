@@ -65,11 +65,11 @@ def column_sums(address: int, samples: int, columns: int, into: int) -> None:
 
 
 @inlined
-def step(weights: int, gradient: int, count: int, rate: float) -> None:
+def step(weights: int, gradient: int, count: int, rate: float, into: int) -> None:
     """w - rate g, rounded once, as torch does it."""
-    w, g, factor = floats(weights), floats(gradient), -np.float32(rate)
+    w, g, factor, made = floats(weights), floats(gradient), -np.float32(rate), floats(into)
     for k in range(count):
-        w[k] = fma(factor, g[k], w[k])
+        made[k] = fma(factor, g[k], w[k])
 
 
 @inlined
@@ -207,6 +207,7 @@ def train(
     rates: int,
     num_layers: int,
     params: int,
+    stepped: int,
     buffers: int,
     batches: int,
     num_batches: int,
@@ -218,7 +219,7 @@ def train(
     widest: int,
     rate: float,
 ) -> None:
-    """Take an SGD step per batch in ``params``, or write one batch's gradient ``into`` another vector.
+    """Take an SGD step per batch from ``params`` to ``stepped``, or write one batch's gradient ``into`` a vector.
 
     ``batches`` has the addresses of samples and labels and the number of samples of each. Running statistics in
     ``buffers`` are updated if there are any. The working memory holds ``room`` samples of ``places`` outputs and twice
@@ -228,7 +229,7 @@ def train(
     below = above + 4 * room * widest
     sums = below + 4 * room * widest
     moments = sums + 8 * widest
-    losses_found = floats(losses)
+    losses_found, written = floats(losses), into if into else stepped
     for batch in range(num_batches):
         given = integers(batches + 24 * batch)
         x, labels, samples = given[0], given[1], given[2]
@@ -249,11 +250,8 @@ def train(
                 if number > 0:
                     outer(above, outputs, 1, weight, samples, outputs, inputs, below, DEPTH, 0, 0.0)
                 column_sums(above, samples, outputs, sums + 4 * outputs)
-                if into:
-                    target = into + 4 * layer[WEIGHT]
-                    outer(above, 1, outputs, seen, outputs, samples, inputs, target, max(samples, 1), 0, 0.0)
-                else:
-                    outer(above, 1, outputs, seen, outputs, samples, inputs, weight, max(samples, 1), 1, -rate)
+                target, base = written + 4 * layer[WEIGHT], 0 if into else weight
+                outer(above, 1, outputs, seen, outputs, samples, inputs, target, max(samples, 1), base, -rate)
             else:
                 batch_moments = moments + 4 * layer[MOMENTS]
                 norm_gradient(above, seen, weight, batch_moments, sums, below, samples, outputs)
@@ -264,12 +262,14 @@ def train(
                 if into:
                     copy(sums, into + 4 * layer[WEIGHT], outputs)
                 else:
-                    step(weight, sums, outputs, rate)
+                    step(weight, sums, outputs, rate, stepped + 4 * layer[WEIGHT])
             if into:
                 copy(sums + 4 * outputs, into + 4 * layer[BIAS], outputs)
             else:
-                step(bias, sums + 4 * outputs, outputs, rate)
+                step(bias, sums + 4 * outputs, outputs, rate, stepped + 4 * layer[BIAS])
             above, below = below, above
+        if not into:
+            params = stepped
 
 
 def logits(

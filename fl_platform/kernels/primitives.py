@@ -62,6 +62,16 @@ def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
     return types.float32(*[types.float32] * 3), generate
 
 
+@intrinsic
+def ticks(typing: Any) -> Any:
+    """The processor's clock, in ticks of its own."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return call(builder, "llvm.readcyclecounter", ir.IntType(64), [])
+
+    return types.intp(), generate
+
+
 @inlined
 def floats(address: int) -> Any:
     """The float32 numbers at an address."""
