@@ -1,4 +1,4 @@
-"""What ``perceptron`` compiles: training and evaluation of a chain of linear layers, ReLU and BatchNorm.
+"""What ``perceptron`` compiles for training: gradients and steps of a chain of linear layers, ReLU and BatchNorm.
 
 Samples are rows. Arguments are addresses of float32 numbers in C's order, layers and labels are int64; everything is
 written where the caller said, and nothing is allocated here.
@@ -168,18 +168,9 @@ def cross_entropy(logits: int, labels: int, samples: int, classes: int, gradient
 
 @inlined
 def forward(
-    layers: int,
-    rates: int,
-    num_layers: int,
-    params: int,
-    buffers: int,
-    x: int,
-    samples: int,
-    work: int,
-    room: int,
-    moments: int,
+    layers: int, rates: int, num_layers: int, params: int, x: int, samples: int, work: int, room: int, moments: int
 ) -> int:
-    """Run the layers; returns where the last one's outputs are. Moments of a batch are written if there is a place."""
+    """Run the layers; returns where the last one's outputs are. Moments of the batch are written."""
     for number in range(num_layers):
         layer, rate = integers(layers + 8 * FIELDS * number), floats(rates + 4 * RATES * number)
         inputs, outputs, into = layer[INPUTS], layer[OUTPUTS], work + 4 * room * layer[PLACE]
@@ -188,16 +179,10 @@ def forward(
             linear(x, weight, bias, into, samples, inputs, outputs)
         elif layer[KIND] == RELU:  # in place: the next layer's derivative is taken at what it writes
             rectify(into, samples * outputs)
-        elif moments:
+        else:
             found = moments + 4 * layer[MOMENTS]
             measure(x, found, samples, outputs, rate[EPSILON])
             transform(x, weight, bias, found, found + 8 * outputs, into, samples, outputs)
-        else:
-            scale = work + 4 * room * (layer[PLACE] + outputs)
-            deviations, variance = floats(scale), floats(buffers + 4 * layer[VARIANCE])
-            for k in range(outputs):
-                deviations[k] = np.float32(1) / np.sqrt(variance[k] + rate[EPSILON])
-            transform(x, weight, bias, buffers + 4 * layer[MEAN], scale, into, samples, outputs)
         x = into
     return x
 
@@ -233,7 +218,7 @@ def train(
     for batch in range(num_batches):
         given = integers(batches + 24 * batch)
         x, labels, samples = given[0], given[1], given[2]
-        logits = forward(layers, rates, num_layers, params, buffers, x, samples, work, room, moments)
+        logits = forward(layers, rates, num_layers, params, x, samples, work, room, moments)
         classes = integers(layers + 8 * FIELDS * (num_layers - 1))[OUTPUTS]
         losses_found[batch] = cross_entropy(logits, labels, samples, classes, above)
         for number in range(num_layers - 1, -1, -1):
@@ -270,24 +255,3 @@ def train(
             above, below = below, above
         if not into:
             params = stepped
-
-
-def logits(
-    layers: int,
-    rates: int,
-    num_layers: int,
-    params: int,
-    buffers: int,
-    x: int,
-    samples: int,
-    into: int,
-    work: int,
-    room: int,
-) -> None:
-    """Write the outputs of all samples in evaluation mode; the working memory is that of ``room`` samples."""
-    inputs, classes = integers(layers)[INPUTS], integers(layers + 8 * FIELDS * (num_layers - 1))[OUTPUTS]
-    for first in range(0, samples, room):
-        count = min(room, samples - first)
-        start = x + 4 * first * inputs
-        found = forward(layers, rates, num_layers, params, buffers, start, count, work, room, 0)
-        copy(found, into + 4 * first * classes, count * classes)
