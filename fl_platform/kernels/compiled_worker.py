@@ -124,17 +124,18 @@ def train_projected_workers(
             batch = load(batches, worker, step)
             loss = losses + 4 * (worker * told[9] + step)
             following = last if step == num_steps - 1 else own[0] + 4 * dim * (step % 3)
-            take_step(network, now, 0, statistics, batch, gradient, loss, 0.0)
-            anchors = 0
-            if before and step != 1:  # then x_{tau-1} is x_t
-                take_step(network, before, 0, 0, batch, of_previous, elsewhere, 0.0)
-                anchors += 1
-                columns[anchors] = of_previous
-            if step > 0:
-                take_step(network, center, 0, 0, batch, of_center, elsewhere, 0.0)
-                anchors += 1
-                columns[anchors] = of_center
-            elif before:
+            models, gradients, anchors = (now, before, center), (gradient, of_previous, of_center), 0
+            for model in range(3):  # one call in a loop, which is compiled once
+                if (model == 1 and (not before or step == 1)) or (model == 2 and step == 0):
+                    continue  # there is no x_{tau-1}, or it is x_t, or x is
+                into = gradients[model]
+                is_own = model == 0
+                place = loss if is_own else elsewhere
+                take_step(network, models[model], 0, statistics if is_own else 0, batch, into, place, 0.0)
+                if not is_own:
+                    anchors += 1
+                    columns[anchors] = into
+            if step == 0 and before:
                 anchors += 1
                 columns[anchors] = gradient  # x is x_t
             if anchors:

@@ -126,7 +126,7 @@ class WholeWorkers:
         kernel, dim = self._perceptron, self._perceptron.dim
         start, cut = kernel.as_params(start), check_segments(segments, dim)
         if not len(self._gradients):
-            self._models, self._gradients = torch.empty(4, dim), torch.empty(3, dim)
+            self._models, self._gradients = torch.empty(3 if last is not None else 4, dim), torch.empty(3, dim)
         last = self._models[3].expand(len(delta), -1) if last is None else last
         losses, edges = self._losses(batches, 1), integers([0, *(stop for _, stop in cut)])
         tables = self._tables(batches, start, buffers, delta, last, losses)
