@@ -61,9 +61,9 @@ class Case:
 
 CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
-    Case("whole workers", FEDAVG, LocalTraining, "train_whole_workers", lambda *_: False),
-    Case("whole workers, two threads", TWO_THREADS, LocalTraining, "train_whole_workers", lambda *_: False),
-    Case("whole workers, 100 small ones", SMALL, LocalTraining, "train_whole_workers", lambda *_: False),
+    Case("whole workers", FEDAVG, LocalTraining, "takes_whole_workers", lambda *_: False),
+    Case("whole workers, two threads", TWO_THREADS, LocalTraining, "takes_whole_workers", lambda *_: False),
+    Case("whole workers, 100 small ones", SMALL, LocalTraining, "takes_whole_workers", lambda *_: False),
     Case("descend", FEDBN, SingleObjective, "descend", lambda *_: None),
     Case("perceptron, evaluation", FEDAVG, evaluation, "Perceptron", OTHERS),
     Case("perceptron, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], evaluation, "Perceptron", OTHERS),
@@ -73,7 +73,7 @@ CASES = (
     Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
     Case("pooling, bf16-mixed", [*LENET, "precision=bf16-mixed"], pooling, "max_pool2d", F.max_pool2d),
     Case("maxima of convolutions", [*LENET, "precision=bf16-mixed"], convolution, "maxima", lambda *_: None),
-    Case("projected steps", GRADMA, SingleObjective, "descend_projected", lambda *_: None),
+    Case("whole workers, GradMA", GRADMA, LocalTraining, "takes_whole_workers", lambda *_: False),
     Case("worker projection", HOOK_BY_HOOK, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",
