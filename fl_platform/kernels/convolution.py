@@ -6,8 +6,8 @@ chosen before the output is rounded, and gradients of weights stay float32. What
 add to gradients, zero, is not multiplied; an infinite weight or number there does not become NaN by it.
 
 Gain (``python -m benchmarks.kernels --only maxima``, Zen 5, W2 in bf16-mixed, one thread, CPU time of rounds with and
-without in turn): 30 % of a round, 786 ms for 1,115. A step of LeNet-5's layers, 64 images, against oneDNN and compiled
-pooling: forward 590 and 1,266 us for 930 and 1,590, backward 500 and 1,300 for 1,100 and 3,460.
+without in turn): 29 % of a round, 776 ms for 1,100. A step of LeNet-5's two layers, 64 images, against oneDNN and
+compiled pooling: forward 655 and 1,355 us for 1,115 and 1,487, backward 541 and 1,409 for 1,163 and 3,768.
 
 It takes x86 processors with AVX512-BF16, multiples of 32 output channels, images channels last, and kernels that are
 applied everywhere within the image; elsewhere, and in float32, the plain twin runs.
