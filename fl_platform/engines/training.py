@@ -105,7 +105,7 @@ class LocalTraining:
         self._projected: ProjectedSteps | None = None  # once the algorithm has a rule for it
         if is_on_cpu:
             compile_pooling(network, samples.dtype)
-            compile_convolution(network)
+            compile_convolution(network, samples.dtype)
             if self.perceptron is None:
                 compile_linear(network, samples.dtype)
             else:
