@@ -13,6 +13,7 @@ It takes x86 processors with AVX-512, for bfloat16 with AVX512-BF16, multiples o
 last, and kernels that are applied everywhere within the image; elsewhere the plain twin runs.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -33,6 +34,12 @@ COLUMNS = (3, 5)
 """Of kernels for which the gradient of images is compiled."""
 BLOCK = 32_000
 """Bytes of images that a weight's gradient takes at once: they stay in the first cache."""
+FEWEST = 32
+"""Maxima of a channel that it takes at least: for each, all sums are read and written once."""
+WORTH_IT = 256
+"""Maxima of a channel from which on rearranging the weights is made up for."""
+LARGEST = 1 << 22
+"""Bytes of weights that are read from the caches for the gradient of images."""
 PIXELS = 1 << 16
 """Of a block, whose number has 16 bits."""
 
@@ -61,8 +68,7 @@ class Maxima(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, which = ctx.saved_tensors
         is_needed = ctx.needs_input_grad[:3]
-        is_of_its_own = torch.is_grad_enabled() or not torch._C._has_storage(gradient)  # or of many at once
-        if is_of_its_own or (is_needed[0] and not has_gradient_of_images(weight)):
+        if torch.is_grad_enabled() or not torch._C._has_storage(gradient):  # for its own gradient, or many at once
             return (*torch_backward(gradient, which, x, weight, is_needed), None)
         return (*backward(gradient, which, x, weight, is_needed), None)
 
@@ -105,7 +111,8 @@ def gradient_of_weight(gradient: Tensor, which: Tensor, x: Tensor, weight: Tenso
     found, of_bias = torch.empty_like(weight), weight.new_empty(outputs)
     numbers, cells = x[0].numel(), which[0, 0].numel()
     dtype, vectors = gradient.dtype, (kernel_columns * channels + VECTOR - 1) // VECTOR
-    block = max(1, min(images, BLOCK // (dtype.itemsize * numbers), (PIXELS - 1) // (height * width)))
+    block = max(BLOCK // (dtype.itemsize * numbers), math.ceil(FEWEST / cells))
+    block = max(1, min(images, block, (PIXELS - 1) // (height * width)))
     source = x.float() if kernel_columns * channels % VECTOR else x  # which is copied before vectors reach beyond it
     room, sums = empty(block * numbers + VECTOR, dtype), empty(outputs * kernel_rows * vectors * VECTOR)
     entries = empty(outputs * (block * cells + 1), torch.int32 if dtype == torch.bfloat16 else torch.int64)
@@ -159,9 +166,13 @@ def torch_backward(
 
 def empty_maxima(x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
     """An uninitialised tensor with a number for each maximum, channels last."""
+    return torch.empty(shape_of_maxima(x, weight), dtype=dtype, memory_format=torch.channels_last)
+
+
+def shape_of_maxima(x: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
+    """Images, channels, rows and columns of maxima."""
     rows, columns = (size - kernel + 1 for size, kernel in zip(x.shape[2:], weight.shape[2:], strict=True))
-    shape = (len(x), len(weight), rows // 2, columns // 2)
-    return torch.empty(shape, dtype=dtype, memory_format=torch.channels_last)
+    return len(x), len(weight), rows // 2, columns // 2
 
 
 def empty(size: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -208,6 +219,9 @@ def suits(x: Tensor, convolution: nn.Conv2d, pool: MaxPool2d) -> bool:
         and (bias is None or bias.shape == weight.shape[:1])
         and all(size > kernel for size, kernel in zip(x.shape[2:], weight.shape[2:], strict=True))
         and x.shape[2] * x.shape[3] < PIXELS
+        and weight.numel() * dtype.itemsize <= LARGEST
+        and math.prod(shape_of_maxima(x, weight)) >= WORTH_IT * len(weight)
+        and (not (torch.is_grad_enabled() and x.requires_grad) or has_gradient_of_images(weight))
         and x.is_contiguous(memory_format=torch.channels_last)
         and not is_saved_elsewhere()
         and is_multiplied(dtype)

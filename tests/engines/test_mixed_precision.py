@@ -74,7 +74,8 @@ def test_products_are_taken_in_bfloat16_and_the_perceptron_kernel_stands_back():
 
 
 @pytest.mark.parametrize("norm", ["batch", "none"])  # with and without compiled maxima of convolutions
-def test_threads_and_evaluation_use_the_same_arithmetic(norm):
+def test_threads_and_evaluation_use_the_same_arithmetic(norm, monkeypatch):
+    monkeypatch.setattr(convolution, "WORTH_IT", 1)
     args = ("precision=bf16-mixed", "model.name=lenet5", f"model.norm={norm}")
     config, alone = make_config(*args, "threads=2"), make_config(*args)
     done, other = (train(one, make_module(one, dataset=synthetic_dataset((3, 16, 16)))) for one in (config, alone))
@@ -84,7 +85,8 @@ def test_threads_and_evaluation_use_the_same_arithmetic(norm):
     assert scores[0].correct.tolist() == scores[1].correct.tolist()
 
 
-def test_engines_are_near_where_maxima_of_convolutions_are_compiled():
+def test_engines_are_near_where_maxima_of_convolutions_are_compiled(monkeypatch):
+    monkeypatch.setattr(convolution, "WORTH_IT", 1)
     args = ("precision=bf16-mixed", "model.name=lenet5", "model.norm=none", "num_rounds=2")
     configs = [make_config(*args, f"engine={engine}") for engine in ("loop", "stacked")]
     found = [train(one, make_module(one, dataset=synthetic_dataset((3, 16, 16)))) for one in configs]
