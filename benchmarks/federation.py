@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import Array, c_int64
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from fl_platform.federation.checkpoints import RoundCheckpoint
 from fl_platform.federation.module import FederatedModule
 from fl_platform.federation.progress import GracefulStop, RowFile
 from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
-from fl_platform.kernels.projected_steps import ProjectedSteps
 from fl_platform.models.layers import Pass
 from fl_platform.runs import metrics
 from fl_platform.runs.status import RunStatus
@@ -36,7 +36,7 @@ WARM_UP = 3  # rounds
 FULL_MEMORY = 50
 """Rounds after which nearly all of 100 workers have a slot of GradMA's memory and a state."""
 ROUNDS_A_PROBE = 4
-LIGHTNING = "Lightning, callbacks"
+LIGHTNING, QP = "Lightning, callbacks", "worker QP"
 
 
 def w1_arguments(*args: str) -> list[str]:
@@ -67,6 +67,8 @@ class Stopwatch(L.Callback):
     probes: list[Seconds] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)  # trained on, one number per round
     memory: list[int] = field(default_factory=list)
+    projections: float = 0.0  # share of the local steps, of a kernel that takes them
+    _ticks: Array[c_int64] | None = None
     _started: Seconds = field(default_factory=Seconds.now)
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -83,8 +85,9 @@ class Stopwatch(L.Callback):
             wrap(module.train_samples, "batch", "batch gathering")
             wrap(module.train_samples, "labels", "batch gathering")
             wrap(module.threads, "train", "local steps")
-            wrap(gradma, "project_stack", "worker QP")
-            wrap(ProjectedSteps, "step", "worker QP")
+            wrap(gradma, "project_stack", QP)
+            with module.threads.borrowed() as training:
+                self._ticks = None if training.whole is None else training.whole.kernel.ticks
         else:  # the meter follows one thread
             wrap(module.threads, "map", "local steps and evaluation")
         if trainer.logger is not None:
@@ -100,11 +103,15 @@ class Stopwatch(L.Callback):
         is_last = trainer.current_epoch + 1 == trainer.max_epochs  # it writes a checkpoint and is not timed
         if is_last:
             self.meter.unwrap()
+            if self._ticks and self._ticks[1]:
+                self.projections = self._ticks[0] / self._ticks[1]
         if is_last or trainer.current_epoch % ROUNDS_A_PROBE == 0:
             self.probes.append(sgemm())
         if trainer.current_epoch == self.warm_up:
             self.meter.clear()
             self.samples.clear()
+            if self._ticks:
+                self._ticks[:] = [0, 0]
         self._started = Seconds.now()
 
 
@@ -128,6 +135,10 @@ class Finished:
         """Mean own time a round of each part; what no part accounts for is Lightning's."""
         rounds = len(self.watch.rounds)
         spent = {name: seconds * (1 / rounds) for name, seconds in self.watch.meter.spent.items()}
+        if self.watch.projections:
+            steps = spent["local steps"]
+            spent[QP] = steps * self.watch.projections
+            spent["local steps"] = steps - spent[QP]
         spent[LIGHTNING] = total(self.watch.rounds) * (1 / rounds) - total(list(spent.values()))
         return spent
 

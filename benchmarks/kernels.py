@@ -61,9 +61,9 @@ class Case:
 
 CASES = (
     Case("gradient", GRADMA, LocalTraining, "perceptron", None),
-    Case("whole workers", FEDAVG, LocalTraining, "train_whole_workers", lambda *_: False),
-    Case("whole workers, two threads", TWO_THREADS, LocalTraining, "train_whole_workers", lambda *_: False),
-    Case("whole workers, 100 small ones", SMALL, LocalTraining, "train_whole_workers", lambda *_: False),
+    Case("whole workers", FEDAVG, LocalTraining, "takes_whole_workers", lambda *_: False),
+    Case("whole workers, two threads", TWO_THREADS, LocalTraining, "takes_whole_workers", lambda *_: False),
+    Case("whole workers, 100 small ones", SMALL, LocalTraining, "takes_whole_workers", lambda *_: False),
     Case("descend", FEDBN, SingleObjective, "descend", lambda *_: None),
     Case("perceptron, evaluation", FEDAVG, evaluation, "Perceptron", OTHERS),
     Case("perceptron, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], evaluation, "Perceptron", OTHERS),
@@ -76,7 +76,7 @@ CASES = (
     Case(
         "maxima of convolutions, bf16-mixed", [*LENET, "precision=bf16-mixed"], convolution, "maxima", lambda *_: None
     ),
-    Case("projected steps", GRADMA, SingleObjective, "descend_projected", lambda *_: None),
+    Case("whole workers, GradMA", GRADMA, LocalTraining, "takes_whole_workers", lambda *_: False),
     Case("worker projection", HOOK_BY_HOOK, gradma, "project_stack", qp.project_stack),
     Case(
         "recycled memory, d = 10^7",

@@ -166,7 +166,7 @@ class ProjectedWorker(Algorithm):
         return {"last_local": run.params} if self.keeps else {}
 
 
-_RULE = {hook: vars(ProjectedWorker)[hook] for hook in ("local_direction", "anchors")}
+_RULE = {hook: vars(ProjectedWorker)[hook] for hook in ("local_direction", "anchors", "finish_local")}
 
 
 def record_solution(record: Callable[..., None], found: qp.Solution) -> None:

@@ -167,16 +167,17 @@ class LocalStep:
 
 @dataclass(frozen=True)
 class ProjectedDescent:
-    """What ``local_direction`` is to an engine that has a kernel for it: steps along projected gradients.
+    """What ``local_direction`` and ``finish_local`` are to an engine that has a kernel for them.
 
-    x_{tau+1} = x_tau - local_lr QP(g(x_tau); [g(x_{tau-1}), g(x_t), x_tau - x_t]), as GradMA takes them.
+    Steps along projected gradients, x_{tau+1} = x_tau - local_lr QP(g(x_tau); [g(x_{tau-1}), g(x_t), x_tau - x_t]), as
+    GradMA takes them, after which a worker keeps its last model or nothing.
     """
 
-    previous: str | None  # the state that holds x_{-1}; None: the first step is plain
+    previous: str | None  # the state that holds x_{-1} and takes the last model; None: the first step is plain
     segments: Segments | None
     margin: float
     record: Callable[[Callable[..., None], Solution], None]
-    """Records what the projections of a worker found."""
+    """Records what the projections of some workers found."""
 
 
 @dataclass(frozen=True)

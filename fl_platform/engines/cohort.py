@@ -53,11 +53,11 @@ class TrainingPool:
         finally:
             self._idle.put(training)
 
-    def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
+    def train(self, work: LocalWork, result: LocalResult, are_whole: bool, rows: slice) -> Records:
         """Train some of the workers on whichever thread calls; writes their rows of the result."""
         with self.borrowed() as training:
-            if training.train_whole_workers(work, result, rows):
-                return Records()
+            if are_whole:
+                return training.train_whole(work, result, rows)
             return training.train(work.part(rows), result, rows)
 
     def survey(self, work: LocalWork, found: Stack, rows: slice) -> None:
@@ -128,7 +128,11 @@ def train_cohort(
 ) -> LocalResult:
     """Train every worker, ``chunk`` at a time; ``widths`` are the lengths of what each keeps and sends."""
     result = LocalResult.empty(work, widths, pool.memory)
-    for records in pieces_of(pool, lambda rows: pool.train(work, result, rows), work, chunk, ranks):
+    with pool.borrowed() as training:
+        are_whole = training.takes_whole_workers(work, result)
+    if are_whole and pool.size == 1:
+        chunk = None  # the kernel takes one after another
+    for records in pieces_of(pool, partial(pool.train, work, result, are_whole), work, chunk, ranks):
         result.records.extend(records)
     if ranks.size > 1:
         gather(result, ranks, shares_of(work, ranks))

@@ -124,9 +124,8 @@ def evaluate(
 
     def score(piece: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
         if perceptron is not None:
-            logits = perceptron.logits(params, buffers, piece[0])
-        else:
-            logits = logits_of(network, weights, buffers, piece[0])
+            return perceptron.scores(params, buffers, *piece, num_classes, keeps_logits=bool(further))
+        logits = logits_of(network, weights, buffers, piece[0])
         return sums_of(logits, piece[1], num_classes), logits if further else None
 
     with allowing_tf32(network.allows_tf32):

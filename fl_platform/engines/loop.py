@@ -6,12 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fl_platform.algorithms.base import ProjectedDescent
 from fl_platform.data.device_samples import channels_last
-from fl_platform.engines.records import Records
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
-from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork
+from fl_platform.engines.work import LoadedPlan, LocalWork
 from fl_platform.kernels import convolution, linear, pooling
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
@@ -23,6 +21,8 @@ GATHERED = 64
 
 class SingleObjective(StackedObjective):
     """A stack of one worker, run without a stack dimension and without padding; batches are gathered in advance."""
+
+    takes_whole_workers = True
 
     def __init__(self, training: LocalTraining, work: LocalWork, plan: LoadedPlan) -> None:
         super().__init__(training, work, plan)
@@ -77,23 +77,6 @@ class SingleObjective(StackedObjective):
         loss = perceptron.gradient(params.view(-1), statistics, self._x[0], self._labels[0], into=gradient.view(-1))
         return gradient, loss.view(1)
 
-    @classmethod
-    def train_whole_workers(cls, training: LocalTraining, work: LocalWork, result: LocalResult, rows: slice) -> bool:
-        kernel, source, plan = training.perceptron, training.source, work.plan
-        if kernel is None or source is None or source.inputs != kernel.chain.inputs:
-            return False
-        steps = plan.steps[rows]
-        if not steps.all():
-            return False
-        indices, counts = torch.from_numpy(plan.indices)[:, rows], torch.from_numpy(plan.counts)[:, rows]
-        buffers, delta, start = result.buffers[rows], result.delta[rows], work.global_params
-        buffers.copy_(work.buffers[rows] if work.buffers.dim() == 2 else work.buffers)
-        trained = kernel.train_workers(source, indices, counts, steps.tolist(), start, buffers, work.local_lr, delta)
-        for row, losses in enumerate(trained, start=rows.start):
-            torch.mean(losses, 0, out=result.loss[row : row + 1])
-        work.gradient_passes[rows] += (plan.counts[:, rows] > 0).sum(axis=0)
-        return True
-
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
         perceptron = self._perceptron
         if perceptron is None:
@@ -101,29 +84,6 @@ class SingleObjective(StackedObjective):
         losses = [perceptron.descend(params.view(-1), buffers.view(-1), *block, rate) for block in self._blocks()]
         self._count(slice(None))
         return torch.cat(losses).unsqueeze(1)
-
-    def descend_projected(
-        self, rule: ProjectedDescent, start: Stack | Vector, params: Stack, buffers: Stack, records: Records
-    ) -> Tensor | None:
-        kernel, work, num_steps = self._training.projected_steps(rule), self._work, len(self._plan.widths)
-        if kernel is None:
-            return None
-        before = None if rule.previous is None else work.state[rule.previous].view(-1)
-        losses, found = kernel.descend(
-            start.view(-1),
-            work.global_params,
-            before,
-            buffers.view(-1),
-            self._blocks(),
-            num_steps,
-            work.local_lr,
-            params.view(-1),
-        )
-        if len(found.active):
-            rule.record(records.record, found)
-        for taken in (slice(None), slice(0 if before is not None else 1, None), slice(2, None)):  # own and anchors'
-            self._count(taken)
-        return losses.unsqueeze(1)
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
         """The batches of all steps, some at a time."""

@@ -6,7 +6,7 @@ The same steps serve both engines; what differs is how the gradients of a stack 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import partial, reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from fl_platform.algorithms.base import (
     LocalStart,
     LocalStep,
     LocalSurvey,
-    ProjectedDescent,
     has_default,
 )
 from fl_platform.algorithms.inputs import per_worker
@@ -29,13 +28,14 @@ from fl_platform.data.streams import BatchPlan, BatchStreams
 from fl_platform.engines.local_sgd import LocalSGD
 from fl_platform.engines.records import Records
 from fl_platform.engines.transfer import to_device
+from fl_platform.engines.whole_workers import WholeTraining
 from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork, part_of
 from fl_platform.kernels.convolution import compile_convolution
 from fl_platform.kernels.linear import compile_linear
-from fl_platform.kernels.perceptron import Perceptron, Source
+from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.pooling import compile_pooling
-from fl_platform.kernels.projected_steps import ProjectedSteps
 from fl_platform.kernels.recycled import Recycler
+from fl_platform.kernels.whole_workers import Source, WholeWorkers
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.network import Network
 from fl_platform.seeding import stream_keys
@@ -43,6 +43,9 @@ from fl_platform.seeding import stream_keys
 
 class Objective(ABC):
     """The algorithm's local loss on the batches of a stack of workers, as a function of the parameters."""
+
+    takes_whole_workers: ClassVar[bool] = False
+    """Whether kernels may train workers that need no objective."""
 
     @abstractmethod
     def __init__(self, training: "LocalTraining", work: LocalWork, plan: LoadedPlan) -> None:
@@ -65,19 +68,8 @@ class Objective(ABC):
     def gradient_at(self, params: Stack | Vector) -> Stack:
         """Gradients elsewhere; running statistics are left alone."""
 
-    @classmethod
-    def train_whole_workers(cls, training: "LocalTraining", work: LocalWork, result: LocalResult, rows: slice) -> bool:
-        """Train workers from x_t along the plain gradient and write what they end with; False without a kernel."""
-        return False
-
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
         """All steps along the plain gradient in one call, in place: (steps, S) losses. None without a kernel for it."""
-        return None
-
-    def descend_projected(
-        self, rule: ProjectedDescent, start: Stack | Vector, params: Stack, buffers: Stack, records: Records
-    ) -> Tensor | None:
-        """The same along projected gradients, from ``start``; ``params`` are written. None without a kernel for it."""
         return None
 
 
@@ -99,19 +91,17 @@ class LocalTraining:
         self._objective, self.network, self.algorithm = objective, network, algorithm
         self.samples, self.streams = samples, streams
         self.sgd, self.seed = sgd, seed
+        self._memory = memory or Recycler()
         is_on_cpu = samples.device.type == "cpu"
         self._perceptron = Perceptron.of(network, samples.dtype) if is_on_cpu else None
-        self.source = Source.of(*samples.stored()) if self._perceptron and not samples.are_augmented else None
-        self._projected: ProjectedSteps | None = None  # once the algorithm has a rule for it
+        self.whole = self._whole_training() if objective.takes_whole_workers else None
         if is_on_cpu:
             compile_pooling(network, samples.dtype)
             compile_convolution(network, samples.dtype)
             if self.perceptron is None:
                 compile_linear(network, samples.dtype)
-            else:
-                keeps_nothing = not algorithm.keeps and not algorithm.sends
-                self.perceptron.compile(self.source is not None and self.has_plain_workers and keeps_nothing)
-        self._memory = memory or Recycler()
+            elif self.whole is None or not self.whole.is_plain:
+                self.perceptron.compile()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
         self.graphs: dict[Any, Any] = {}  # captured gradients, by shapes (engines/graphed.py)
 
@@ -120,23 +110,20 @@ class LocalTraining:
         """The kernel of the local loss, where the network and the algorithm's loss have one."""
         return self._perceptron if has_default(self.algorithm, "local_loss") else None
 
-    def projected_steps(self, rule: ProjectedDescent) -> ProjectedSteps | None:
-        """The kernel of steps along projected gradients, where there is one."""
-        perceptron = self.perceptron
-        if perceptron is not None and self._projected is None:
-            self._projected = ProjectedSteps(perceptron, rule.segments, rule.margin)
-        return None if perceptron is None else self._projected
+    def _whole_training(self) -> WholeTraining | None:
+        if self.perceptron is None or self.samples.are_augmented:
+            return None
+        kernel = WholeWorkers.of(self.perceptron, Source.of(*self.samples.stored()))
+        return None if kernel is None else WholeTraining(kernel, self.algorithm, self.sgd)
 
-    def train_whole_workers(self, work: LocalWork, result: LocalResult, rows: slice) -> bool:
-        """``train`` by a kernel, of workers that do no more than FedAvg's; False where it has to be called."""
-        is_plain = self.has_plain_workers and not result.outcome
-        return is_plain and self._objective.train_whole_workers(self, work, result, rows)
+    def takes_whole_workers(self, work: LocalWork, result: LocalResult) -> bool:
+        """Whether workers are trained by ``train_whole``, which takes any number of them."""
+        return self.whole is not None and self.whole.suits(work, result)
 
-    @property
-    def has_plain_workers(self) -> bool:
-        """Whether the algorithm's workers are FedAvg's."""
-        hooks = ("start_local", "local_loss", "local_direction", "finish_local")
-        return self.sgd.is_plain and has_default(self.algorithm, *hooks)
+    def train_whole(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
+        """``train`` by a kernel, of some rows of the work."""
+        assert self.whole is not None
+        return self.whole.train(work, result, rows)
 
     def train(self, work: LocalWork, result: LocalResult, rows: slice) -> Records:
         """Train the workers and write what they end with into ``rows`` of the result; returns what hooks recorded."""
@@ -147,7 +134,7 @@ class LocalTraining:
         params = self.empty("params", size, work)
         buffers = buffers.expand(size, -1).clone()
         remembered: dict[str, Stack] = {}
-        losses = self._steps_at_once(objective, work, start, params, buffers, records)
+        losses = self._steps_at_once(objective, work, start, params, buffers)
         if losses is None:
             params, losses = self._steps(objective, plan, work, params.copy_(start), buffers, records, remembered)
         torch.sub(work.global_params, params, out=result.delta[rows])
@@ -184,15 +171,11 @@ class LocalTraining:
         start: Stack | Vector,
         params: Stack,
         buffers: Stack,
-        records: Records,
     ) -> Tensor | None:
         """Losses as those of ``_steps``, where there is a kernel for all steps: it writes parameters and statistics."""
-        if not self.sgd.is_plain or not has_default(self.algorithm, "local_loss"):
+        if not self.sgd.is_plain or not has_default(self.algorithm, "local_loss", "local_direction"):
             return None
-        if has_default(self.algorithm, "local_direction"):
-            return objective.descend(params.copy_(start), buffers, work.local_lr)
-        rule = self.algorithm.projected_descent()
-        return None if rule is None else objective.descend_projected(rule, start, params, buffers, records)
+        return objective.descend(params.copy_(start), buffers, work.local_lr)
 
     def _steps(
         self,

@@ -71,29 +71,33 @@ def outer(
     columns: int,
     into: int,
     depth: int,
-    adds: int,
+    base: int,
     scale: float,
 ) -> None:
-    """a b, or into + scale a b, in sums of ``depth``; rows of b and of the result are ``columns`` long."""
-    factor = np.float32(scale) if adds else np.float32(1)
+    """a b, or base + scale a b where there is a base, in sums of ``depth``; rows of b and of the result are ``columns``
+    long."""
+    factor = np.float32(scale) if base else np.float32(1)
     for start in range(0, max(length, 1), depth):  # once for no samples, too: their sum is zero
         left, right = a + 4 * start * k_stride, b + 4 * start * columns
-        count, column, also = min(depth, length - start), 0, adds + start
+        count, column, added_to = min(depth, length - start), 0, into if start else base
         while column + WIDE * LANES <= columns:
             for r in range(0, rows, WIDE_ROWS):
-                at, to, some = left + 4 * r * row_stride, into + 4 * (r * columns + column), min(WIDE_ROWS, rows - r)
-                wide(at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, 0, also, factor)
+                at, some, place = left + 4 * r * row_stride, min(WIDE_ROWS, rows - r), 4 * (r * columns + column)
+                to, on = into + place, added_to + place if added_to else 0
+                wide(at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, 0, on, factor)
             column += WIDE * LANES
         while column + MIDDLE * LANES <= columns:
             for r in range(0, rows, MIDDLE_ROWS):
-                at, to, some = left + 4 * r * row_stride, into + 4 * (r * columns + column), min(MIDDLE_ROWS, rows - r)
-                middle(at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, 0, also, factor)
+                at, some, place = left + 4 * r * row_stride, min(MIDDLE_ROWS, rows - r), 4 * (r * columns + column)
+                to, on = into + place, added_to + place if added_to else 0
+                middle(at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, 0, on, factor)
             column += MIDDLE * LANES
         while column < columns:
             rest = min(NARROW * LANES, columns - column)
             for r in range(0, rows, NARROW_ROWS):
-                at, to, some = left + 4 * r * row_stride, into + 4 * (r * columns + column), min(NARROW_ROWS, rows - r)
+                at, some, place = left + 4 * r * row_stride, min(NARROW_ROWS, rows - r), 4 * (r * columns + column)
+                to, on = into + place, added_to + place if added_to else 0
                 narrow(
-                    at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, rest, also, factor
+                    at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, rest, on, factor
                 )
             column += NARROW * LANES

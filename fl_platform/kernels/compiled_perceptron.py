@@ -1,4 +1,4 @@
-"""What ``perceptron`` compiles: training and evaluation of a chain of linear layers, ReLU and BatchNorm.
+"""What ``perceptron`` compiles for training: gradients and steps of a chain of linear layers, ReLU and BatchNorm.
 
 Samples are rows. Arguments are addresses of float32 numbers in C's order, layers and labels are int64; everything is
 written where the caller said, and nothing is allocated here.
@@ -65,11 +65,11 @@ def column_sums(address: int, samples: int, columns: int, into: int) -> None:
 
 
 @inlined
-def step(weights: int, gradient: int, count: int, rate: float) -> None:
+def step(weights: int, gradient: int, count: int, rate: float, into: int) -> None:
     """w - rate g, rounded once, as torch does it."""
-    w, g, factor = floats(weights), floats(gradient), -np.float32(rate)
+    w, g, factor, made = floats(weights), floats(gradient), -np.float32(rate), floats(into)
     for k in range(count):
-        w[k] = fma(factor, g[k], w[k])
+        made[k] = fma(factor, g[k], w[k])
 
 
 @inlined
@@ -168,18 +168,9 @@ def cross_entropy(logits: int, labels: int, samples: int, classes: int, gradient
 
 @inlined
 def forward(
-    layers: int,
-    rates: int,
-    num_layers: int,
-    params: int,
-    buffers: int,
-    x: int,
-    samples: int,
-    work: int,
-    room: int,
-    moments: int,
+    layers: int, rates: int, num_layers: int, params: int, x: int, samples: int, work: int, room: int, moments: int
 ) -> int:
-    """Run the layers; returns where the last one's outputs are. Moments of a batch are written if there is a place."""
+    """Run the layers; returns where the last one's outputs are. Moments of the batch are written."""
     for number in range(num_layers):
         layer, rate = integers(layers + 8 * FIELDS * number), floats(rates + 4 * RATES * number)
         inputs, outputs, into = layer[INPUTS], layer[OUTPUTS], work + 4 * room * layer[PLACE]
@@ -188,16 +179,10 @@ def forward(
             linear(x, weight, bias, into, samples, inputs, outputs)
         elif layer[KIND] == RELU:  # in place: the next layer's derivative is taken at what it writes
             rectify(into, samples * outputs)
-        elif moments:
+        else:
             found = moments + 4 * layer[MOMENTS]
             measure(x, found, samples, outputs, rate[EPSILON])
             transform(x, weight, bias, found, found + 8 * outputs, into, samples, outputs)
-        else:
-            scale = work + 4 * room * (layer[PLACE] + outputs)
-            deviations, variance = floats(scale), floats(buffers + 4 * layer[VARIANCE])
-            for k in range(outputs):
-                deviations[k] = np.float32(1) / np.sqrt(variance[k] + rate[EPSILON])
-            transform(x, weight, bias, buffers + 4 * layer[MEAN], scale, into, samples, outputs)
         x = into
     return x
 
@@ -207,6 +192,7 @@ def train(
     rates: int,
     num_layers: int,
     params: int,
+    stepped: int,
     buffers: int,
     batches: int,
     num_batches: int,
@@ -218,7 +204,7 @@ def train(
     widest: int,
     rate: float,
 ) -> None:
-    """Take an SGD step per batch in ``params``, or write one batch's gradient ``into`` another vector.
+    """Take an SGD step per batch from ``params`` to ``stepped``, or write one batch's gradient ``into`` a vector.
 
     ``batches`` has the addresses of samples and labels and the number of samples of each. Running statistics in
     ``buffers`` are updated if there are any. The working memory holds ``room`` samples of ``places`` outputs and twice
@@ -228,11 +214,11 @@ def train(
     below = above + 4 * room * widest
     sums = below + 4 * room * widest
     moments = sums + 8 * widest
-    losses_found = floats(losses)
+    losses_found, written = floats(losses), into if into else stepped
     for batch in range(num_batches):
         given = integers(batches + 24 * batch)
         x, labels, samples = given[0], given[1], given[2]
-        logits = forward(layers, rates, num_layers, params, buffers, x, samples, work, room, moments)
+        logits = forward(layers, rates, num_layers, params, x, samples, work, room, moments)
         classes = integers(layers + 8 * FIELDS * (num_layers - 1))[OUTPUTS]
         losses_found[batch] = cross_entropy(logits, labels, samples, classes, above)
         for number in range(num_layers - 1, -1, -1):
@@ -249,11 +235,8 @@ def train(
                 if number > 0:
                     outer(above, outputs, 1, weight, samples, outputs, inputs, below, DEPTH, 0, 0.0)
                 column_sums(above, samples, outputs, sums + 4 * outputs)
-                if into:
-                    target = into + 4 * layer[WEIGHT]
-                    outer(above, 1, outputs, seen, outputs, samples, inputs, target, max(samples, 1), 0, 0.0)
-                else:
-                    outer(above, 1, outputs, seen, outputs, samples, inputs, weight, max(samples, 1), 1, -rate)
+                target, base = written + 4 * layer[WEIGHT], 0 if into else weight
+                outer(above, 1, outputs, seen, outputs, samples, inputs, target, max(samples, 1), base, -rate)
             else:
                 batch_moments = moments + 4 * layer[MOMENTS]
                 norm_gradient(above, seen, weight, batch_moments, sums, below, samples, outputs)
@@ -264,30 +247,11 @@ def train(
                 if into:
                     copy(sums, into + 4 * layer[WEIGHT], outputs)
                 else:
-                    step(weight, sums, outputs, rate)
+                    step(weight, sums, outputs, rate, stepped + 4 * layer[WEIGHT])
             if into:
                 copy(sums + 4 * outputs, into + 4 * layer[BIAS], outputs)
             else:
-                step(bias, sums + 4 * outputs, outputs, rate)
+                step(bias, sums + 4 * outputs, outputs, rate, stepped + 4 * layer[BIAS])
             above, below = below, above
-
-
-def logits(
-    layers: int,
-    rates: int,
-    num_layers: int,
-    params: int,
-    buffers: int,
-    x: int,
-    samples: int,
-    into: int,
-    work: int,
-    room: int,
-) -> None:
-    """Write the outputs of all samples in evaluation mode; the working memory is that of ``room`` samples."""
-    inputs, classes = integers(layers)[INPUTS], integers(layers + 8 * FIELDS * (num_layers - 1))[OUTPUTS]
-    for first in range(0, samples, room):
-        count = min(room, samples - first)
-        start = x + 4 * first * inputs
-        found = forward(layers, rates, num_layers, params, buffers, start, count, work, room, 0)
-        copy(found, into + 4 * first * classes, count * classes)
+        if not into:
+            params = stepped

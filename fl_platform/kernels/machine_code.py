@@ -25,8 +25,9 @@ ARGUMENTS: dict[str, Any] = {"n": ctypes.c_int64, "x": ctypes.c_double}
 
 ENTRIES: dict[str, dict[str, str]] = {
     "compiled_linear": {"forward": "n" * 7, "backward": "n" * 8},
-    "compiled_perceptron": {"train": "n" * 13 + "x", "logits": "n" * 10},
-    "compiled_worker": {"train_worker": "n" * 15 + "x"},
+    "compiled_perceptron": {"train": "n" * 14 + "x"},
+    "compiled_scores": {"scores": "n" * 13},
+    "compiled_worker": {"train_workers": "nnnnx", "train_projected_workers": "n" * 6 + "xx"},
     "compiled_pooling": {
         f"{way}_{kind}": "n" * 8 for way in ("forward", "backward") for kind in ("float32", "bfloat16")
     },
@@ -34,7 +35,6 @@ ENTRIES: dict[str, dict[str, str]] = {
     "compiled_projection": {
         "project_float32": "n" * 8 + "x",
         "project_float64": "n" * 8 + "x",
-        "step_float32": "n" * 8 + "xx",
         "solve_all": "nnnx",
     },
 }

@@ -7,17 +7,16 @@ reduce to one another have equal bits.
 
 What it saves: a library rearranges the factors of every product and checks its arguments, autograd and nn.Module make
 a node and a call per operation, and a step of SGD reads each gradient from memory again. For batches of local training
-that takes as long as the arithmetic. Python's lock is free meanwhile, so threads train side by side.
+that takes as long as the arithmetic. Python's lock is free meanwhile, so threads train side by side. An evaluation has
+its samples side by side, so that its products need no sums across lanes, and counts losses and hits as well.
 
-``train_workers`` also gathers and normalises the batches, one at a time in the second cache, and takes a worker from
-x_t to its update without Python: for methods whose workers are FedAvg's, with the same bits. Gain (``python -m
-benchmarks.kernels --only whole``, Zen 5, CPU time of rounds with and without in turn): 4 % of a round of W1, 33 ms for
-34, with two threads 9 % by the wall, and 31 to 34 % of a round of a hundred workers with a small network, 14 ms for 21.
+Gain of evaluations (``python -m benchmarks.kernels --only "perceptron, eval"``, Zen 5, CPU time of rounds with and
+without in turn): 14 % of a round of W1, 31 ms for 36, with BatchNorm 17 %.
 
 It takes float32, on x86 processors with AVX2; elsewhere, and for other networks, the plain twins run.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import Array, addressof, c_int64
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,11 +26,12 @@ from torch import Tensor
 
 from fl_platform.kernels.addresses import integers
 from fl_platform.kernels.perceptron_layers import Chain
-from fl_platform.models.flat import Vector
+from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.network import Network
 
 SAMPLES = 64
-"""Samples of an evaluation that go through all layers before the next ones."""
+"""Samples of an evaluation that go through all layers together: what they are and what comes of them stays in the
+second cache."""
 
 
 @dataclass(frozen=True)
@@ -47,38 +47,14 @@ class Batches:
         return self.rows.shape[0]
 
 
-class Source:
-    """All samples of a data set as compiled code gathers batches of them: bytes with factors and terms, or numbers."""
-
-    def __init__(self, features: Tensor, labels: Tensor, scale: Tensor | None, shift: Tensor | None) -> None:
-        self._held = tuple(part if part is None else part.contiguous() for part in (features, labels, scale, shift))
-        channels = 1 if scale is None else scale.numel()
-        pixels = features[0].numel() // channels
-        first, classes, factors, terms = (0 if part is None else part.data_ptr() for part in self._held)
-        self.table = integers([first, classes, channels, pixels, factors, terms])
-        self.inputs = channels * pixels
-
-    @staticmethod
-    def of(features: Tensor, labels: Tensor, scale: Tensor | None, shift: Tensor | None) -> "Source | None":
-        """The samples; None for others than bytes with factors and terms, and float32 numbers without."""
-        dtype = torch.float32 if scale is None else torch.uint8
-        if features.dtype != dtype or features.dim() < 2 or labels.dtype != torch.int64 or not len(features):
-            return None
-        if scale is not None and scale.numel() not in (1, features.shape[1]):
-            return None
-        return Source(features, labels, scale, shift)
-
-
 class Perceptron:
     """Cross-entropy of a network of linear layers, ReLU and BatchNorm, as a function of its flat parameters."""
 
     def __init__(self, network: Network, chain: Chain, function: Callable[[str, str], Callable[..., None]]) -> None:
-        self.chain, self._function, self._logits = chain, function, function("compiled_perceptron", "logits")
+        self.chain, self._function, self._scores = chain, function, function("compiled_scores", "scores")
         self._rows, self._rates = torch.tensor(chain.rows), torch.tensor(chain.rates)
-        self._tables = (self._rows.data_ptr(), self._rates.data_ptr(), len(chain.rows))
-        self._work = self._samples = torch.empty(0)
-        self._labels, self._batch = torch.empty(0, dtype=torch.int64), (c_int64 * 3)()
-        self._params = torch.empty(0)
+        self.tables = (self._rows.data_ptr(), self._rates.data_ptr(), len(chain.rows))
+        self._work = torch.empty(0)
         self.dim = network.parameters.dim
         self._sizes = (self.dim, network.buffers.dim)
 
@@ -98,23 +74,19 @@ class Perceptron:
     def _train(self) -> Callable[..., None]:
         return self._function("compiled_perceptron", "train")
 
-    @cached_property
-    def _train_worker(self) -> Callable[..., None]:
-        return self._function("compiled_worker", "train_worker")
-
-    def compile(self, trains_whole_workers: bool) -> None:
+    def compile(self) -> None:
         """Compile what trains, so that the first round does not."""
-        _ = self._train_worker if trains_whole_workers else self._train
+        _ = self._train
 
     def gradient(self, params: Vector, buffers: Vector | None, x: Tensor, labels: Tensor, into: Vector) -> Tensor:
         """Write the gradient of a batch's mean loss in training mode; returns the loss.
 
         Running statistics, if given, are updated.
         """
-        loaded, loss = self.load(x.unsqueeze(0), labels.unsqueeze(0), [x.shape[0]]), torch.empty(())
+        loaded, loss = self._load(x.unsqueeze(0), labels.unsqueeze(0), [x.shape[0]]), torch.empty(())
         self._check_written(into, buffers)
         params, target = self.as_params(params), self.as_params(into).data_ptr()
-        self.run(params.data_ptr(), self.statistics(buffers), loaded, range(1), target, loss.data_ptr(), 0.0)
+        self._run(params.data_ptr(), self._statistics(buffers), loaded, target, loss.data_ptr(), 0.0)
         return loss
 
     def descend(
@@ -122,12 +94,12 @@ class Perceptron:
     ) -> Tensor:
         """Take a step of SGD per batch, writing parameters and running statistics in place; returns the losses.
 
-        Batches are given as those of ``load``.
+        Batches are given as those of ``_load``.
         """
-        loaded, losses = self.load(x, labels, counts), torch.empty(len(counts))
+        loaded, losses = self._load(x, labels, counts), torch.empty(len(counts))
         self._check_written(params, buffers)
-        params, statistics = self.as_params(params), self.statistics(buffers)
-        self.run(params.data_ptr(), statistics, loaded, range(len(loaded)), 0, losses.data_ptr(), rate)
+        params, statistics = self.as_params(params), self._statistics(buffers)
+        self._run(params.data_ptr(), statistics, loaded, 0, losses.data_ptr(), rate)
         return losses
 
     @staticmethod
@@ -135,7 +107,7 @@ class Perceptron:
         if not vector.is_contiguous() or not (buffers is None or buffers.is_contiguous()):
             raise RuntimeError("a vector that is written to must lie in one piece")
 
-    def load(self, x: Tensor, labels: Tensor, counts: Sequence[int]) -> Batches:
+    def _load(self, x: Tensor, labels: Tensor, counts: Sequence[int]) -> Batches:
         """Batches of the first ``counts`` samples of each x (batches, samples, ...) and labels (batches, samples).
 
         RuntimeError for those of another shape or type.
@@ -147,61 +119,26 @@ class Perceptron:
         table = ((first + size * k, classes + 8 * length * k, count) for k, count in enumerate(counts))
         return Batches(rows, labels, integers(number for batch in table for number in batch), max(counts))
 
-    def run(
-        self, params: int, statistics: int, loaded: Batches, which: range, into: int, losses: int, rate: float
-    ) -> None:
-        """Steps of SGD on some of the batches, or the gradient of one; vectors are given as addresses, 0 for none."""
+    def _run(self, params: int, statistics: int, loaded: Batches, into: int, losses: int, rate: float) -> None:
+        """Steps of SGD in place on all batches, or the gradient of one; vectors are given as addresses, 0 for none."""
         chain, room = self.chain, loaded.room
-        batches, work = addressof(loaded.table) + 24 * which.start, self._working_memory(room)
-        self._train(
-            *self._tables,
-            *(params, statistics, batches, len(which), into, losses, work),
-            *(room, chain.places, chain.widest, rate),
-        )
+        vectors, work = (params, params, statistics), self.working_memory(room)
+        batches = (addressof(loaded.table), len(loaded))
+        self._train(*self.tables, *vectors, *batches, into, losses, work, room, chain.places, chain.widest, rate)
 
-    def train_workers(
-        self,
-        source: Source,
-        indices: Tensor,
-        counts: Tensor,
-        num_steps: Sequence[int],
-        start: Vector,
-        buffers: Tensor,
-        rate: float,
-        delta: Tensor,
-    ) -> Iterator[Tensor]:
-        """Take the steps of workers from ``start``, and write a row of ``delta`` for each, the way back.
+    def rows_of(self, stack: Stack | None, kind: int) -> tuple[int, int]:
+        """The address of a stack's rows, parameters (0) or buffers (1), and how many bytes lie from one to the next.
 
-        ``indices`` (steps, workers, samples) say which samples each batch has, ``counts`` (steps, workers) how many of
-        them. Rows of running statistics are written in place. Yields a worker's losses, (steps, 1), when it has ended.
+        RuntimeError for others than the network's. Zeros for none, and for buffers that it does not have.
         """
-        chain, stride, room = self.chain, indices.stride(1), indices.shape[2]
-        start, statistics, way = self.as_params(start), self._rows_of(buffers, 1), self._rows_of(delta, 0)
-        if self._labels.shape[0] < room:
-            self._samples, self._labels = torch.empty(room * chain.inputs), torch.empty(room, dtype=torch.int64)
-        if not self._params.shape[0]:
-            self._params = torch.empty(self.dim)
-        batch = (self._samples.data_ptr(), self._labels.data_ptr(), addressof(self._batch))
-        plan = integers([0, 0, indices.stride(0), counts.stride(0), 0, *batch])
-        first, lengths = indices.data_ptr(), counts.data_ptr()
-        before = (*self._tables, addressof(source.table), addressof(plan), start.data_ptr(), self._params.data_ptr())
-        after = (self._working_memory(room), room, chain.places, chain.widest, rate)
-        for row, number in enumerate(num_steps):
-            plan[0], plan[1], plan[4] = first + 8 * row * stride, lengths + 8 * row, number
-            losses = torch.empty(number, 1)
-            places = (statistics[0] + row * statistics[1], way[0] + row * way[1], losses.data_ptr())
-            self._train_worker(*before, self.dim, *places, *after)
-            yield losses
-
-    def _rows_of(self, stack: Tensor, kind: int) -> tuple[int, int]:
-        """The address of a stack's rows, parameters (0) or buffers (1), and their length in bytes; 0 for no buffers."""
-        if not stack.is_contiguous():
-            raise RuntimeError("a stack that is written to must lie in one piece")
+        if stack is None or (kind == 1 and not self.chain.moments):
+            return 0, 0
+        if stack.stride(1) != 1:
+            raise RuntimeError("the numbers of a row must lie side by side")
         self._as_vector(stack[0], kind)
-        is_read = kind == 0 or self.chain.moments
-        return (stack.data_ptr(), 4 * stack.shape[1]) if is_read else (0, 0)
+        return stack.data_ptr(), 4 * stack.stride(0)
 
-    def _working_memory(self, room: int) -> int:
+    def working_memory(self, room: int) -> int:
         """The address of what the layers of so many samples need."""
         chain = self.chain
         size = room * (chain.places + 2 * chain.widest) + 2 * chain.widest + chain.moments
@@ -209,27 +146,32 @@ class Perceptron:
             self._work = torch.empty(size)
         return self._work.data_ptr()
 
-    def logits(self, params: Vector, buffers: Vector, x: Tensor) -> Tensor:
-        """The network's outputs in evaluation mode; threads may share the perceptron."""
-        rows, params, buffers = self._as_rows(x, 1), self.as_params(params), self._as_vector(buffers, 1)
-        found, work = torch.empty(len(rows), self.chain.classes), torch.empty(SAMPLES * self.chain.places)
-        self._logits(
-            *self._tables,
-            params.data_ptr(),
-            buffers.data_ptr(),
-            rows.data_ptr(),
-            len(rows),
-            found.data_ptr(),
-            work.data_ptr(),
-            SAMPLES,
+    def scores(
+        self, params: Vector, buffers: Vector, x: Tensor, labels: Tensor, num_classes: int, keeps_logits: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Loss of samples in evaluation mode, hits by class and number by class, in float64; the logits if wanted.
+
+        Threads may share the perceptron.
+        """
+        chain, rows, labels = self.chain, self._as_rows(x, 1), labels.contiguous()
+        if labels.shape != rows.shape[:1] or labels.dtype != torch.int64:
+            raise RuntimeError(f"{labels.numel()} labels of {labels.dtype} given for {rows.shape[0]} samples")
+        params, buffers = self.as_params(params), self._as_vector(buffers, 1)
+        sums = torch.zeros(1 + 2 * num_classes, dtype=torch.float64)
+        logits = torch.empty(rows.shape[0], chain.classes) if keeps_logits else None
+        work = torch.empty(SAMPLES * (3 + chain.inputs + chain.places))
+        data = (params, buffers, rows, labels)
+        self._scores(
+            *(*self.tables, *(tensor.data_ptr() for tensor in data), rows.shape[0], num_classes, sums.data_ptr()),
+            *(0 if logits is None else logits.data_ptr(), work.data_ptr(), SAMPLES),
         )
-        return found
+        return sums, logits
 
     def as_params(self, params: Vector) -> Vector:
         """Parameters that lie side by side; RuntimeError for other vectors."""
         return self._as_vector(params, 0)
 
-    def statistics(self, buffers: Vector | None) -> int:
+    def _statistics(self, buffers: Vector | None) -> int:
         """The address of running statistics; 0 where there are none."""
         return 0 if buffers is None or not self.chain.moments else self._as_vector(buffers, 1).data_ptr()
 

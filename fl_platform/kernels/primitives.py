@@ -62,6 +62,28 @@ def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
     return types.float32(*[types.float32] * 3), generate
 
 
+@intrinsic
+def ticks(typing: Any) -> Any:
+    """The processor's clock, in ticks of its own."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return call(builder, "llvm.readcyclecounter", ir.IntType(64), [])
+
+    return types.intp(), generate
+
+
+@intrinsic
+def power_of_two(typing: Any, shifted: Any) -> Any:
+    """2^n for a float32 that holds 1.5 2^23 + n, where n is one of float32's exponents."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits, number = ir.IntType(32), arguments[0]
+        exponent = builder.add(builder.shl(builder.bitcast(number, bits), bits(23)), bits(127 << 23))
+        return builder.bitcast(exponent, number.type)
+
+    return types.float32(types.float32), generate
+
+
 @inlined
 def floats(address: int) -> Any:
     """The float32 numbers at an address."""

@@ -212,8 +212,9 @@ def dot_tile(asks_ahead: bool) -> Any:
 def outer_tile(vectors: int, most_rows: int, is_masked: bool) -> Any:
     """Make ``into[r, :] = sum_k a[r, k] b[k, :]`` for so many vectors of columns and up to so many rows.
 
-    Where ``adds`` is not zero it is ``into += scale * sum``. Rows of a are ``row_stride`` apart and its columns
-    ``k_stride``; of a masked tile, which has one vector, ``columns`` lanes count.
+    Where there is a ``base`` it is ``into = base + scale * sum``; both have the same stride and may be one. Rows of a
+    are ``row_stride`` apart and its columns ``k_stride``; of a masked tile, which has one vector, ``columns`` lanes
+    count.
     """
 
     @intrinsic
@@ -229,11 +230,11 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool) -> Any:
         stride: Any,
         rows: Any,
         columns: Any,
-        adds: Any,
+        base: Any,
         scale: Any,
     ) -> Any:
         def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
-            a, row_stride, k_stride, b, b_stride, length, into, stride, rows, columns, adds, scale = arguments
+            a, row_stride, k_stride, b, b_stride, length, into, stride, rows, columns, base, scale = arguments
             build, sums = Builder(llvm), Sums(Builder(llvm), most_rows, vectors)
             mask = build.lanes_below(columns) if is_masked else None
 
@@ -255,23 +256,25 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool) -> Any:
                     number = build.splat(build.load(build.place(left[r], loop.index, k_stride), FLOAT))
                     for v in range(vectors):
                         sums[r, v] = build.fma(number, factors[v], sums[r, v])
-            places = [
-                [llvm.add(build.place(into, index(r), stride), index(4 * LANES * v)) for v in range(vectors)]
-                for r in range(most_rows)
-            ]
-            is_written = llvm.icmp_signed("==", adds, index(0))
+
+            def places(address: Any) -> list[list[Any]]:
+                rows = [build.place(address, index(r), stride) for r in range(most_rows)]
+                return [[llvm.add(row, index(4 * LANES * v)) for v in range(vectors)] for row in rows]
+
+            made, added_to = places(into), places(base)
+            is_written = llvm.icmp_signed("==", base, index(0))
             with llvm.if_else(is_written) as (written, added):
                 with written:
                     for r in range(most_rows):
                         with llvm.if_then(llvm.icmp_signed("<", index(r), rows)):
                             for v in range(vectors):
-                                store(sums[r, v], places[r][v])
+                                store(sums[r, v], made[r][v])
                 with added:
                     factor = build.splat(scale)
                     for r in range(most_rows):
                         with llvm.if_then(llvm.icmp_signed("<", index(r), rows)):
                             for v in range(vectors):
-                                store(build.fma(factor, sums[r, v], load(places[r][v])), places[r][v])
+                                store(build.fma(factor, sums[r, v], load(added_to[r][v])), made[r][v])
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 11, types.float32), generate

@@ -94,16 +94,7 @@ def compiled_projection(dtype: torch.dtype) -> Callable[..., None]:
     return machine_code.function(COMPILED, f"project_{dtype}".replace("torch.", ""))
 
 
-def compiled_step() -> Callable[..., None]:
-    """The compiled step along the projection of one vector, in float32."""
-    from fl_platform.kernels import machine_code
-
-    return machine_code.function(COMPILED, "step_float32")
-
-
 def compile_projection(device: torch.device, dtype: torch.dtype) -> None:
     """Compile what projects tensors of this kind, so that the first round does not."""
     if device.type == "cpu":
         compiled_projection(dtype)
-        if dtype == torch.float32:
-            compiled_step()

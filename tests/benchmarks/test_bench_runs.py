@@ -16,7 +16,6 @@ from benchmarks.memory_use import state_slots, tensors
 from fl_platform.algorithms import gradma
 from fl_platform.data import datasets
 from fl_platform.errors import UserError
-from fl_platform.kernels.projected_steps import ProjectedSteps
 
 TINY = (
     *scaling.small_args("data.name=random_small", "num_workers=20", "cohort_size=2", "local_steps=2"),
@@ -48,7 +47,6 @@ def test_parts_add_up_to_the_round(finished):
 
 def test_nothing_stays_wrapped(finished):
     assert gradma.project_stack is projection.project_stack
-    assert ProjectedSteps.step.__qualname__ == "ProjectedSteps.step"
     assert "draw" not in vars(finished.module.streams)
 
 

@@ -83,7 +83,7 @@ def test_whole_workers_have_the_bits_of_hooks(whole_workers, monkeypatch, args):
     whole = train(config)
     assert whole_workers
     seen = len(whole_workers)
-    monkeypatch.setattr(LocalTraining, "train_whole_workers", lambda *_: False)
+    monkeypatch.setattr(LocalTraining, "takes_whole_workers", lambda *_: False)
     assert_equal(whole, train(config))
     assert len(whole_workers) == seen
 

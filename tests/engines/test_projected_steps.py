@@ -1,4 +1,4 @@
-"""Steps along projected gradients in the kernel for them, beside the same steps hook by hook and beside float64."""
+"""Workers that a kernel trains along projected gradients, beside the same steps hook by hook and beside float64."""
 
 from contextlib import contextmanager
 
@@ -7,25 +7,11 @@ import torch
 
 from fl_platform.algorithms.base import LocalBatch, LocalStep
 from fl_platform.algorithms.gradma import GradMA, GradMAW, ProjectedWorker
-from fl_platform.engines import loop
-from fl_platform.kernels.projected_steps import ProjectedSteps
+from fl_platform.federation.build import build
 from fl_platform.runs import metrics
 from tests.federations import make_config, synthetic_dataset, train
 
 FLOAT32 = ("engine=loop", "precision=float32", "algorithm.name=gradma", "num_rounds=4", "local_steps=5")
-
-
-@pytest.fixture
-def descents(monkeypatch):
-    """How many steps each call of ``ProjectedSteps.descend`` was asked for."""
-    seen, descend = [], ProjectedSteps.descend
-
-    def counting(kernel, start, center, before, buffers, batches, num_steps, rate, into):
-        seen.append(num_steps)
-        return descend(kernel, start, center, before, buffers, batches, num_steps, rate, into)
-
-    monkeypatch.setattr(ProjectedSteps, "descend", counting)
-    return seen
 
 
 @contextmanager
@@ -49,37 +35,56 @@ def hook_by_hook(monkeypatch):
     ],
     ids=" ".join,
 )
-def test_the_kernel_has_the_bits_of_the_hooks(descents, monkeypatch, args):
+def test_the_kernel_has_the_bits_of_the_hooks(projected_workers, monkeypatch, args):
     config = make_config(*FLOAT32, *args)
     at_once = train(config)
-    assert descents == [config.local_steps] * 4 * config.cohort_size
+    assert projected_workers == [config.local_steps] * 4 * config.cohort_size
     with hook_by_hook(monkeypatch):
         one_by_one = train(config)
-    assert len(descents) == 4 * config.cohort_size
+    assert len(projected_workers) == 4 * config.cohort_size
     assert at_once.params.equal(one_by_one.params)
     assert at_once.module.global_buffers.equal(one_by_one.module.global_buffers)
     assert at_once.figures() == one_by_one.figures()
     assert metrics.GRADIENT_PASSES in at_once.figures()[-1]
 
 
-def test_unequal_batches_and_steps_that_are_gathered_in_pieces(descents, monkeypatch):
-    config = make_config(*FLOAT32, "cohort_size=6", "local_steps=7", "local_momentum=0")
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("local_steps=7",),  # a worker of 9 samples has batches of 8 and 1
+        ("work.name=by_speed", "work.speed_spread=3", "local_steps=6", "model.norm=batch"),
+        ("cohort_chunk=2", "algorithm.name=gradma_w"),
+    ],
+    ids=" ".join,
+)
+def test_unequal_batches_and_steps_have_the_bits_of_the_hooks(projected_workers, monkeypatch, args):
+    config = make_config(*FLOAT32, "cohort_size=6", *args)
     whole = train(config)
-    monkeypatch.setattr(loop, "GATHERED", 3)
-    pieces = train(config)
-    assert len(descents) == 48
+    assert len(projected_workers) == 24
     with hook_by_hook(monkeypatch):
         one_by_one = train(config)
-    for other in (pieces, one_by_one):
-        assert whole.params.equal(other.params)
-        assert whole.figures() == other.figures()
+    assert whole.params.equal(one_by_one.params)
+    assert whole.figures() == one_by_one.figures()
 
 
-def test_projections_are_those_of_float64_but_for_rounding(descents):
+def test_tables_of_numbers_are_taken_as_they_are(projected_workers, monkeypatch):
+    config = make_config(*FLOAT32, "data.name=wine", "data.partition=iid")
+
+    def trained():
+        algorithm = GradMA(memory_size=5)
+        return train(config, build(config, algorithm), algorithm=algorithm)
+
+    whole = trained()
+    assert len(projected_workers) == 12
+    with hook_by_hook(monkeypatch):
+        assert whole.params.equal(trained().params)
+
+
+def test_projections_are_those_of_float64_but_for_rounding(projected_workers):
     """Rounds in which anchors are opposed, from synthetic images."""
     args, images = ("engine=loop", "algorithm.name=gradma", "num_rounds=3", "local_steps=5"), synthetic_dataset()
     found, exact = (train(make_config(*args, f"precision={kind}"), dataset=images) for kind in ("float32", "float64"))
-    assert len(descents) == 9  # float64 is left to the hooks
+    assert len(projected_workers) == 9  # float64 is left to the hooks
     assert exact.figures()[-1][metrics.QP_WORKER_ACTIVE] > 0
     assert (found.params.double() - exact.params).norm() <= 1e-5 * exact.params.norm()
 
@@ -106,18 +111,18 @@ class OtherLoss(GradMA):
 
 
 @pytest.mark.parametrize("kind", [OtherAnchors, OtherDirection, OtherLoss])
-def test_rules_of_a_subclass_are_called(descents, kind):
+def test_rules_of_a_subclass_are_called(projected_workers, kind):
     train(make_config(*FLOAT32), algorithm=kind(memory_size=5) if issubclass(kind, GradMA) else kind())
-    assert not descents
+    assert not projected_workers
 
 
-def test_a_rule_that_is_replaced_on_the_object_is_called(descents):
+def test_a_rule_that_is_replaced_on_the_object_is_called(projected_workers):
     algorithm, steps = GradMAW(), []
     own = algorithm.anchors
     algorithm.anchors = lambda step: steps.append(step.index) or own(step)
     train(make_config(*FLOAT32), algorithm=algorithm)
     assert steps
-    assert not descents
+    assert not projected_workers
 
 
 @pytest.mark.parametrize(
@@ -135,15 +140,15 @@ def test_a_rule_that_is_replaced_on_the_object_is_called(descents):
     ],
     ids=" ".join,
 )
-def test_everything_else_goes_step_by_step(descents, args):
+def test_everything_else_goes_step_by_step(projected_workers, args):
     config = make_config(*FLOAT32, *args)
     train(config, dataset=synthetic_dataset((1, 16, 16)) if config.model.name == "lenet5" else None)
-    assert not descents
+    assert not projected_workers
 
 
-def test_what_a_worker_keeps_is_not_written_over(descents):
+def test_what_a_worker_keeps_is_not_written_over(projected_workers):
     """x_{-1} of a worker is a vector of its own, while the kernel's are used by the next one."""
     done = train(make_config(*FLOAT32, "cohort_size=6", "num_rounds=1"))
     kept = done.module.states.state_dict()["last_local"]["rows"]
-    assert len(kept) == len(descents) == 6
+    assert len(kept) == len(projected_workers) == 6
     assert all(not kept[i].equal(kept[j]) for i in range(6) for j in range(i))

@@ -79,7 +79,13 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 
 
 @pytest.mark.parametrize(
-    ("lanes", "tested"), [(8, "test_perceptron.py"), (8, "test_linear.py"), (4, "test_row_products.py")]
+    ("lanes", "tested"),
+    [
+        (8, "test_perceptron.py"),
+        (8, "test_perceptron_scores.py"),
+        (8, "test_linear.py"),
+        (4, "test_row_products.py"),
+    ],
 )
 def test_processors_with_shorter_vectors_compute_the_same(lanes: int, tested: str) -> None:
     """AVX2 has registers for 8 floats; perceptrons and linear layers are not compiled for less."""

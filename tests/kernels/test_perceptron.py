@@ -1,6 +1,4 @@
-"""Training and evaluation of a perceptron as machine code against autograd and the layers in float64."""
-
-from itertools import pairwise
+"""Training of a perceptron as machine code against autograd and the layers in float64."""
 
 import pytest
 import torch
@@ -9,38 +7,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.perceptron_layers import KIND, LINEAR, RELU
-from fl_platform.models import registry
-from fl_platform.models.layers import BatchNorm, Dropout, Pass
+from fl_platform.models.layers import Dropout, Pass
 from fl_platform.models.network import Network
-
-UNIT = 2.0**-24  # float32's unit round-off
-
-
-def perceptron(network: Network) -> Perceptron | None:
-    return Perceptron.of(network, torch.float32)
-
-
-def mlp(norm: str, side: int = 6, classes: int = 4, width: int | None = None) -> Network:
-    generator = torch.Generator().manual_seed(3)
-    return Network(registry.build("mlp", (1, side, 5), classes, norm=norm, generator=generator, width=width))
-
-
-def chain(*widths: int, is_normed: bool = False) -> Network:
-    """Linear layers of these widths, with ReLU and BatchNorm between them."""
-    torch.manual_seed(7)
-    layers: list[nn.Module] = [nn.Flatten()]
-    for inputs, outputs in pairwise(widths):
-        layers += [nn.Linear(inputs, outputs), *([BatchNorm(outputs)] if is_normed else []), nn.ReLU()]
-    return Network(nn.Sequential(*layers[:-1], *([nn.Linear(widths[-1], widths[-1])] if is_normed else [])))
-
-
-def drawn(network: Network, samples: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Parameters, a batch and its labels."""
-    draw, kernel = torch.Generator().manual_seed(5), perceptron(network)
-    assert kernel is not None
-    flat = network.initial_params + 0.1 * torch.randn(network.parameters.dim, generator=draw)
-    x = torch.randn(samples, kernel.chain.inputs, generator=draw)
-    return flat, x, torch.randint(0, kernel.chain.classes, (samples,), generator=draw)
+from tests.kernels.perceptrons import NETWORKS, UNIT, chain, drawn, mlp, perceptron
 
 
 def by_autograd(
@@ -53,19 +22,6 @@ def by_autograd(
     loss = nn.functional.cross_entropy(logits, labels)
     gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, leaves)])
     return loss.detach(), gradient, buffers
-
-
-NETWORKS = {
-    "mlp": mlp("none"),
-    "mlp with BatchNorm": mlp("batch"),
-    "MNIST": mlp("none", side=157, classes=10),
-    "one layer": chain(5, 3),
-    "one number": chain(1, 1, 2),
-    "edges of tiles": chain(17, 33, 113, 5),
-    "edges and BatchNorm": chain(16, 127, 48, is_normed=True),
-    "long sums": chain(2100, 9, 300, 2),
-    "many outputs": chain(9, 700, 62),
-}
 
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
@@ -110,23 +66,6 @@ def test_steps_of_length_zero_leave_the_model_as_it_is():
     assert params.equal(flat)
 
 
-@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
-@pytest.mark.parametrize("samples", [0, 1, 9, 64, 65, 301])
-def test_logits_are_as_exact_as_those_of_the_layers(network, samples):
-    flat, x, _ = drawn(network, samples)
-    buffers, before = network.initial_buffers + 0.5, x.clone()
-    plain, exact = (
-        network.single(network.parameters.views(flat.to(kind)), buffers.to(kind), x.to(kind), Pass(train=False)).logits
-        for kind in (torch.float32, torch.float64)
-    )
-    found = perceptron(network).logits(flat, buffers, x)
-    assert found.shape == exact.shape
-    if samples:
-        tolerance = max(3 * float((plain - exact).abs().max()), 16 * UNIT * float(exact.abs().max()))
-        torch.testing.assert_close(found.double(), exact, rtol=0, atol=tolerance)
-    assert x.equal(before)
-
-
 def test_parameters_in_any_layout_and_of_the_right_number_and_type():
     network = mlp("batch")
     flat, x, labels = drawn(network, 8)
@@ -153,17 +92,7 @@ def test_parameters_in_any_layout_and_of_the_right_number_and_type():
     with pytest.raises(RuntimeError, match="float64 given"):
         kernel.gradient(flat.double(), None, x, labels, into=found)
     with pytest.raises(RuntimeError, match=f"the network has {len(buffers)} buffers of"):
-        kernel.logits(flat, buffers[1:], x)
-
-
-def test_images_in_any_layout_are_the_same_samples():
-    network = Network(nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 5, 3)))
-    kernel, images = perceptron(network), torch.randn(6, 3, 4, 5)
-    laid_out = images.contiguous(memory_format=torch.channels_last)
-    params, buffers = network.initial_params, network.initial_buffers
-    assert kernel.logits(params, buffers, laid_out).equal(kernel.logits(params, buffers, images))
-    every_second = images.repeat_interleave(2, dim=0)[::2]
-    assert kernel.logits(params, buffers, every_second).equal(kernel.logits(params, buffers, images))
+        kernel.gradient(flat, buffers[1:], x, labels, into=found)
 
 
 def test_what_is_not_finite_stays_so():
@@ -174,10 +103,6 @@ def test_what_is_not_finite_stays_so():
         broken = torch.full_like(flat, value)
         assert not perceptron(network).gradient(broken, None, x, labels, into=gradient).isfinite()
         assert not gradient.isfinite().any()
-        assert not perceptron(network).logits(broken, flat[:0], x).isfinite().any()
-    x[3, 0] = torch.nan  # one sample of eight
-    logits = perceptron(network).logits(flat, flat[:0], x)
-    assert logits.isnan().any(dim=1).tolist() == [row == 3 for row in range(8)]
 
 
 def test_a_batch_of_one_has_no_variance():
@@ -206,7 +131,7 @@ def test_labels_and_samples_that_do_not_fit_write_nothing_elsewhere():
         assert perceptron(network).gradient(flat, None, x, labels, into=torch.empty_like(flat)).isnan()
     for samples in (x[:, :-1], x.double()):
         with pytest.raises(RuntimeError, match="the first layer takes 30 of"):
-            perceptron(network).logits(flat, flat[:0], samples)
+            perceptron(network).gradient(flat, None, samples, labels, into=torch.empty_like(flat))
 
 
 @pytest.mark.parametrize(
