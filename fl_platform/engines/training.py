@@ -97,7 +97,7 @@ class LocalTraining:
         self.whole = self._whole_training() if objective.takes_whole_workers else None
         if is_on_cpu:
             compile_pooling(network, samples.dtype)
-            compile_convolution(network)
+            compile_convolution(network, samples.dtype)
             if self.perceptron is None:
                 compile_linear(network, samples.dtype)
             elif self.whole is None or not self.whole.is_plain:

@@ -1,16 +1,19 @@
-"""Convolutions in bfloat16 with bias, maxima of 2 x 2 pixels and ReLU in one compiled pass on a CPU, and its gradient.
+"""Convolutions with bias, maxima of 2 x 2 pixels and ReLU in one compiled pass on a CPU, and their gradient.
 
-The plain twin is ``F.conv2d`` under autocast, ``F.max_pool2d`` and ``F.relu`` one after another. Numbers are rounded to
-bfloat16 where autocast rounds them, products are exact and sums float32. Two roundings less are taken: maxima are
-chosen before the output is rounded, and gradients of weights stay float32. What a maximum's other three pixels would
-add to gradients, zero, is not multiplied; an infinite weight or number there does not become NaN by it.
+The plain twin is ``F.conv2d``, ``F.max_pool2d`` and ``F.relu`` one after another. A maximum's gradient goes to one of
+its four pixels, so a gradient takes a quarter of a convolution's products; what the other pixels would add, zero, is
+not multiplied, and an infinite weight or number there does not become NaN by it. Sums are parted elsewhere, so results
+differ by rounding. Under autocast numbers are rounded to bfloat16 where it rounds them, products are exact and sums
+float32; two roundings less are taken: maxima are chosen before the output is rounded, and gradients of weights stay
+float32.
 
-Gain (``python -m benchmarks.kernels --only maxima``, Zen 5, W2 in bf16-mixed, one thread, CPU time of rounds with and
-without in turn): 29 % of a round, 776 ms for 1,100. A step of LeNet-5's two layers, 64 images, against oneDNN and
-compiled pooling: forward 655 and 1,355 us for 1,115 and 1,487, backward 541 and 1,409 for 1,163 and 3,768.
+Gain (``python -m benchmarks.kernels --only maxima``, Zen 5, W2, one thread, CPU time of rounds with and without in
+turn): 30 % of a round, 1,267 ms for 1,800; in bf16-mixed 29 %, 784 for 1,104. A step of LeNet-5's two layers, 64
+images, against oneDNN and compiled pooling: forward 1,045 and 2,705 us for 1,387 and 2,767, backward 878 and 2,697 for
+2,704 and 6,151; in bf16-mixed forward 655 and 1,355 for 1,115 and 1,487, backward 541 and 1,409 for 1,163 and 3,768.
 
-It takes x86 processors with AVX512-BF16, multiples of 32 output channels, images channels last, and kernels that are
-applied everywhere within the image; elsewhere, and in float32, the plain twin runs.
+It takes x86 processors with AVX-512, for bfloat16 with AVX512-BF16, multiples of 32 output channels, images channels
+last, and kernels that are applied everywhere within the image; elsewhere the plain twin runs.
 """
 
 import math
@@ -29,11 +32,11 @@ from fl_platform.models.network import Network
 OUTPUTS = 32
 """Output channels are a multiple of it, and input channels of images with a compiled gradient."""
 VECTOR = 32
-"""Numbers of bfloat16 in a vector."""
+"""Numbers of a row are stored in multiples of it."""
 COLUMNS = (3, 5)
 """Of kernels for which the gradient of images is compiled."""
 BLOCK = 32_000
-"""Bytes of images in bfloat16 that a weight's gradient takes at once: they stay in the first cache."""
+"""Bytes of images that a weight's gradient takes at once: they stay in the first cache."""
 FEWEST = 32
 """Maxima of a channel that it takes at least: for each, all sums are read and written once."""
 WORTH_IT = 256
@@ -45,7 +48,7 @@ PIXELS = 1 << 16
 
 
 def maxima(x: Tensor, convolution: nn.Conv2d, pool: MaxPool2d, is_rectified: bool) -> Tensor | None:
-    """The maxima of a convolution under autocast, and ReLU of them; None where there is no compiled code for it."""
+    """The maxima of a convolution, and ReLU of them; None where there is no compiled code for it."""
     if torch.compiler.is_compiling() or not suits(x, convolution, pool):
         return None
     weight, bias = convolution.weight, convolution.bias
@@ -78,11 +81,12 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, is_rectified: bool, 
     outputs, channels, kernel_rows, kernel_columns = weight.shape
     weight = weight.contiguous()
     bias = weight.new_zeros(outputs) if bias is None else bias.contiguous()
-    found = empty_maxima(x, weight, torch.bfloat16)
+    dtype = dtype_of_products()
+    found = empty_maxima(x, weight, dtype)
     length, numbers = kernel_columns * channels, x[0].numel()
-    packed = empty(outputs * kernel_rows * (length + length % 2), torch.bfloat16)
-    room = empty(3 * numbers + VECTOR, torch.bfloat16)
-    compiled("compiled_convolution", "forward")(
+    packed = empty(outputs * kernel_rows * (length + length % 2), dtype)
+    room = empty(3 * numbers + VECTOR if dtype == torch.bfloat16 else 0, dtype)
+    compiled("forward", dtype)(
         *(x.data_ptr(), x.dtype == torch.float32, *x.shape),
         *(weight.data_ptr(), bias.data_ptr(), outputs, kernel_rows, kernel_columns, is_rectified),
         *(found.data_ptr(), 0 if which is None else which.data_ptr(), packed.data_ptr(), room.data_ptr()),
@@ -109,15 +113,13 @@ def gradient_of_weight(gradient: Tensor, which: Tensor, x: Tensor, weight: Tenso
     outputs, _, kernel_rows, kernel_columns = weight.shape
     found, of_bias = torch.empty_like(weight), weight.new_empty(outputs)
     numbers, cells = x[0].numel(), which[0, 0].numel()
-    block = max(BLOCK // (2 * numbers), math.ceil(FEWEST / cells))
+    dtype, vectors = gradient.dtype, (kernel_columns * channels + VECTOR - 1) // VECTOR
+    block = max(BLOCK // (dtype.itemsize * numbers), math.ceil(FEWEST / cells))
     block = max(1, min(images, block, (PIXELS - 1) // (height * width)))
-    vectors = (kernel_columns * channels + VECTOR - 1) // VECTOR
-    source = x
-    if x.dtype == torch.bfloat16 and kernel_columns * channels % VECTOR:  # vectors reach beyond a row: not beyond all
-        source = x.float()
-    room = empty(block * numbers + VECTOR, torch.bfloat16)
-    entries, sums = empty(outputs * (block * cells + 1), torch.int32), empty(outputs * kernel_rows * vectors * VECTOR)
-    compiled("compiled_convolution_gradient", "of_weight")(
+    source = x.float() if kernel_columns * channels % VECTOR else x  # which is copied before vectors reach beyond it
+    room, sums = empty(block * numbers + VECTOR, dtype), empty(outputs * kernel_rows * vectors * VECTOR)
+    entries = empty(outputs * (block * cells + 1), torch.int32 if dtype == torch.bfloat16 else torch.int64)
+    compiled("of_weight", dtype)(
         *(gradient.data_ptr(), which.data_ptr(), source.data_ptr(), source.dtype == torch.float32),
         *(images, channels, height, width, outputs, kernel_rows, kernel_columns),
         *(found.data_ptr(), of_bias.data_ptr(), block, room.data_ptr(), entries.data_ptr(), sums.data_ptr()),
@@ -126,12 +128,13 @@ def gradient_of_weight(gradient: Tensor, which: Tensor, x: Tensor, weight: Tenso
 
 
 def gradient_of_images(gradient: Tensor, which: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """The derivative by images, rounded to bfloat16."""
+    """The derivative by images."""
     outputs, _, kernel_rows, kernel_columns = weight.shape
-    found, cells = torch.empty_like(x, dtype=torch.bfloat16), which[0, 0].numel()
-    packed, lists = empty(weight.numel(), torch.bfloat16), empty(4 * cells * (outputs + 16), torch.int32)
-    pairs, sums = empty(4 * cells, torch.int64), empty(x[0].numel())
-    compiled("compiled_convolution_gradient", "of_images")(
+    dtype, cells = gradient.dtype, which[0, 0].numel()
+    found, packed = torch.empty_like(x, dtype=dtype), empty(weight.numel(), dtype)
+    lists = empty(4 * cells * (outputs + 16), torch.int32 if dtype == torch.bfloat16 else torch.int64)
+    pairs, sums = empty(4 * cells, torch.int64), empty(x[0].numel() if dtype == torch.bfloat16 else 0)
+    compiled("of_images", dtype)(
         *(gradient.data_ptr(), which.data_ptr(), *x.shape),
         *(weight.data_ptr(), outputs, kernel_rows, kernel_columns, found.data_ptr()),
         *(packed.data_ptr(), lists.data_ptr(), pairs.data_ptr(), sums.data_ptr()),
@@ -148,7 +151,17 @@ def torch_backward(
     of_pixels = pooling.torch_backward(gradient * (which < 4), which % 4, shape)
     one, zero = [1, 1], [0, 0]
     found = torch.ops.aten.convolution_backward(
-        of_pixels, x.bfloat16(), weight.bfloat16(), [len(weight)], one, zero, one, False, zero, 1, list(is_needed)
+        of_pixels,
+        x.to(gradient.dtype),
+        weight.to(gradient.dtype),
+        [len(weight)],
+        one,
+        zero,
+        one,
+        False,
+        zero,
+        1,
+        list(is_needed),
     )
     likes = (x, weight, weight)
     return tuple(None if part is None else part.to(like.dtype) for part, like in zip(found, likes, strict=True))
@@ -171,31 +184,36 @@ def empty(size: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 @cache
-def compiled(module: str, name: str) -> Callable[..., None]:
-    """The compiled function."""
+def compiled(name: str, dtype: torch.dtype) -> Callable[..., None]:
+    """The compiled function for products of a type."""
     from fl_platform.kernels import machine_code  # which models without such layers do not need
 
-    return machine_code.function(module, name)
+    module = "compiled_convolution" if name == "forward" else "compiled_convolution_gradient"
+    return machine_code.function(module, f"{name}_{str(dtype).removeprefix('torch.')}")
 
 
-def compile_convolution(network: Network) -> None:
-    """Compile what a network's layers need, so that the first round does not."""
+def compile_convolution(network: Network, dtype: torch.dtype) -> None:
+    """Compile what a network's layers need for parameters of this type, so that the first round does not."""
     layers = [one for one in network.maxima if has_code(one.convolution, one.pooling)]
-    if network.autocast == torch.bfloat16 and layers and has_bfloat16():
-        compiled("compiled_convolution", "forward")
-        compiled("compiled_convolution_gradient", "of_weight")
+    products = network.autocast or dtype
+    if dtype == torch.float32 and layers and is_multiplied(products):
+        compiled("forward", products)
+        compiled("of_weight", products)
         if any(has_gradient_of_images(one.convolution.weight) for one in layers):
-            compiled("compiled_convolution_gradient", "of_images")
+            compiled("of_images", products)
+
+
+def dtype_of_products() -> torch.dtype:
+    """What float32 numbers are multiplied in."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
 
 
 def suits(x: Tensor, convolution: nn.Conv2d, pool: MaxPool2d) -> bool:
     """Tell whether there is compiled code for these layers; a user's model may hold layers of any kind."""
-    weight, bias = convolution.weight, convolution.bias
+    weight, bias, dtype = convolution.weight, convolution.bias, dtype_of_products()
     return (
-        torch.is_autocast_enabled("cpu")
-        and torch.get_autocast_dtype("cpu") == torch.bfloat16
-        and has_code(convolution, pool)
-        and is_array(x, (torch.float32, torch.bfloat16))
+        has_code(convolution, pool)
+        and is_array(x, (torch.float32, dtype))
         and all(is_array(part, (torch.float32,)) for part in (weight, bias) if part is not None)
         and not any(part.is_meta for part in (x, weight, bias) if part is not None)
         and x.dim() == weight.dim() == 4
@@ -204,12 +222,12 @@ def suits(x: Tensor, convolution: nn.Conv2d, pool: MaxPool2d) -> bool:
         and (bias is None or bias.shape == weight.shape[:1])
         and all(size > kernel for size, kernel in zip(x.shape[2:], weight.shape[2:], strict=True))
         and x.shape[2] * x.shape[3] < PIXELS
-        and 2 * weight.numel() <= LARGEST
+        and weight.numel() * dtype.itemsize <= LARGEST
         and math.prod(shape_of_maxima(x, weight)) >= WORTH_IT * len(weight)
         and (not (torch.is_grad_enabled() and x.requires_grad) or has_gradient_of_images(weight))
         and x.is_contiguous(memory_format=torch.channels_last)
         and not is_saved_elsewhere()
-        and has_bfloat16()
+        and is_multiplied(dtype)
     )
 
 
@@ -239,8 +257,9 @@ def has_gradient_of_images(weight: Tensor) -> bool:
 
 
 @cache
-def has_bfloat16() -> bool:
-    """Tell whether the processor multiplies numbers of bfloat16."""
+def is_multiplied(dtype: torch.dtype) -> bool:
+    """Tell whether there is code for products of this type on this processor."""
     from fl_platform.kernels import machine_code
 
-    return machine_code.HAS_BFLOAT16
+    has = {torch.float32: machine_code.LANES == 16, torch.bfloat16: machine_code.HAS_BFLOAT16}
+    return has.get(dtype, False)

@@ -40,11 +40,14 @@ ENTRIES: dict[str, dict[str, str]] = {
 }
 """Module -> compiled function -> a letter of ``ARGUMENTS`` for each of its arguments."""
 
-BFLOAT16_ENTRIES: dict[str, dict[str, str]] = {
-    "compiled_convolution": {"forward": "n" * 16},
-    "compiled_convolution_gradient": {"of_weight": "n" * 17, "of_images": "n" * 15},
+CONVOLUTIONS = {
+    kind: {
+        "compiled_convolution": {f"forward_{kind}": "n" * 16},
+        "compiled_convolution_gradient": {f"of_weight_{kind}": "n" * 17, f"of_images_{kind}": "n" * 15},
+    }
+    for kind in ("float32", "bfloat16")
 }
-"""The same for processors that multiply numbers of bfloat16."""
+"""The same for processors with AVX-512, and with AVX512-BF16."""
 
 CALLED = ("expf", "fmaf", "logf", "memcpy", "memmove", "memset", "sqrt", "sqrtf")
 """Functions of C that kernels may call; nothing of numba's or Python's."""
@@ -77,8 +80,9 @@ def multiplies_bfloat16() -> bool:
 
 LANES = lanes()
 HAS_BFLOAT16 = multiplies_bfloat16()
-if HAS_BFLOAT16:
-    ENTRIES.update(BFLOAT16_ENTRIES)
+for _kind, _is_there in (("float32", LANES == 16), ("bfloat16", HAS_BFLOAT16)):
+    for _module, _functions in CONVOLUTIONS[_kind].items() if _is_there else ():
+        ENTRIES.setdefault(_module, {}).update(_functions)
 
 
 @cache

@@ -13,8 +13,11 @@ from fl_platform.kernels import convolution
 from fl_platform.models.layers import ConvolvedMaxima, MaxPool2d, Pass, running
 
 FLOAT, NARROW = torch.float32, torch.bfloat16
-needs_bfloat16 = pytest.mark.skipif(not convolution.has_bfloat16(), reason="the processor has no AVX512-BF16")
-KINDS = [pytest.param(NARROW, marks=needs_bfloat16)]
+needs_bfloat16 = pytest.mark.skipif(not convolution.is_multiplied(NARROW), reason="the processor has no AVX512-BF16")
+KINDS = [
+    pytest.param(FLOAT, marks=pytest.mark.skipif(not convolution.is_multiplied(FLOAT), reason="it has no AVX-512")),
+    pytest.param(NARROW, marks=needs_bfloat16),
+]
 
 
 class Shape(NamedTuple):

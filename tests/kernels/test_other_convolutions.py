@@ -36,7 +36,7 @@ def test_other_layers_and_tensors_are_left_to_torch():
     x, layer = given.x, nn.Conv2d(32, 64, 5)
     assert suits(x, layer, pool)
     assert suits(x, nn.Conv2d(32, 64, 5, padding="valid"), MaxPool2d((2, 2), (2, 2)))
-    assert not convolution.suits(x, layer, pool)  # without autocast
+    assert convolution.suits(x, layer, pool)  # in float32
     assert not convolution.suits(x.bfloat16(), layer, pool)
     assert not convolution.suits(x.double(), layer.double(), pool)
     layer.float()
@@ -74,7 +74,7 @@ def convolution_suits(x: Tensor, layer: nn.Conv2d, pool: MaxPool2d) -> bool:
 
 
 def test_processors_without_such_products_leave_all_to_torch(monkeypatch):
-    monkeypatch.setattr(convolution, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(convolution, "is_multiplied", lambda dtype: False)
     given = case(SHAPES["second of LeNet-5"])
     for kind in (FLOAT, NARROW):
         assert compiled(given, True, kind).equal(plain(given, True, kind))
@@ -82,13 +82,15 @@ def test_processors_without_such_products_leave_all_to_torch(monkeypatch):
     monkeypatch.setattr(convolution, "compiled", lambda *names: asked.append(names))
     for autocast in (None, torch.bfloat16):
         network = Network(registry.build("lenet5", (3, 32, 32), 10, norm="none"), autocast)
-        convolution.compile_convolution(network)
+        convolution.compile_convolution(network, torch.float32)
     assert not asked
 
 
 def test_what_is_compiled_ahead_is_what_the_processor_has():
-    for module, functions in machine_code.BFLOAT16_ENTRIES.items():
-        assert (machine_code.ENTRIES.get(module) == functions) == convolution.has_bfloat16()
+    for kind, modules in machine_code.CONVOLUTIONS.items():
+        for module, functions in modules.items():
+            is_there = functions.keys() <= machine_code.ENTRIES.get(module, {}).keys()
+            assert is_there == convolution.is_multiplied(getattr(torch, kind))
 
 
 @needs_bfloat16
@@ -136,10 +138,15 @@ def test_a_compiler_can_trace_the_layers():
 
 
 @needs_bfloat16
-@pytest.mark.parametrize(("autocast", "count"), [(NARROW, 3), (None, 0)])
-def test_what_a_network_needs_is_compiled_before_its_first_round(monkeypatch, autocast, count):
+@pytest.mark.parametrize(
+    ("dtype", "autocast", "products"),
+    [(torch.float32, None, torch.float32), (torch.float32, NARROW, NARROW), (torch.float64, None, None)],
+)
+def test_what_a_network_needs_is_compiled_before_its_first_round(monkeypatch, dtype, autocast, products):
     asked = []
-    monkeypatch.setattr(convolution, "compiled", lambda *names: asked.append(names))
+    monkeypatch.setattr(convolution, "compiled", lambda name, dtype: asked.append((name, dtype)))
     for name, norm in (("lenet5", "none"), ("lenet5", "batch"), ("mlp", "none")):  # the others have none
-        convolution.compile_convolution(Network(registry.build(name, (3, 32, 32), 10, norm=norm), autocast))
-    assert len(asked) == count
+        network = Network(registry.build(name, (3, 32, 32), 10, norm=norm), autocast)
+        convolution.compile_convolution(network, dtype)
+    names = ("forward", "of_weight", "of_images") if products else ()
+    assert asked == [(name, products) for name in names]

@@ -1,7 +1,7 @@
-"""Tiles of a convolution in bfloat16, as LLVM code: products of pairs of numbers, summed in float32.
+"""Tiles of a convolution, as LLVM code: products with numbers under a kernel, which lie side by side.
 
 One instruction of AVX512-BF16 multiplies 16 pairs of numbers by 16 others and adds both products of a pair to a sum, so
-numbers lie in pairs along what is summed over. Products are exact and sums are float32, as in oneDNN.
+numbers of bfloat16 lie in pairs along what is summed over. Products are exact and sums are float32, as in oneDNN.
 
 Addresses and strides are integers, strides count bytes.
 """
@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import types
 
 from fl_platform.kernels.primitives import intrinsic
-from fl_platform.kernels.tiles import INDEX, LANE, VECTOR, Builder, Sums, counted, index
+from fl_platform.kernels.tiles import FLOAT, INDEX, LANE, VECTOR, Builder, Sums, counted, index
 
 VECTORS = 2
 """Vectors of output channels side by side in a tile."""
@@ -22,17 +22,26 @@ PAIRS = ir.VectorType(LANE, 16)
 SHORT, BYTE = ir.IntType(16), ir.IntType(8)
 
 
-class PairBuilder(Builder):
-    """Adds what tiles in bfloat16 need: pairs in a lane, comparisons that know NaN, and rounding."""
+class Floats(Builder):
+    """Products of float32 numbers, and what else tiles of convolutions need: comparisons that know NaN."""
 
-    def load(self, address: Any, kind: Any = VECTOR) -> Any:
-        loaded = super().load(address, kind)
-        loaded.align = 2
-        return loaded
+    FACTORS = VECTOR
 
-    def dot(self, x: Any, y: Any, z: Any) -> Any:
-        """z plus both products of every lane's pairs."""
-        return self.call("llvm.x86.avx512bf16.dpbf16ps.512", VECTOR, [z, x, y])
+    def spread(self, place: Any) -> Any:
+        """What is multiplied with a vector of factors, in every lane."""
+        return self.splat(self.load(place, FLOAT))
+
+    def product(self, x: Any, y: Any, z: Any) -> Any:
+        """z plus the products of x and y."""
+        return self.fma(x, y, z)
+
+    def write(self, numbers: Any, address: Any) -> None:
+        """Write a vector of what was found."""
+        self.store(numbers, address)
+
+    def write_narrow(self, value: Any, address: Any) -> None:
+        """Write a vector of numbers that are shorter than float32."""
+        self.llvm.store(value, self.llvm.inttoptr(address, value.type.as_pointer())).align = 1
 
     def lanes(self, kind: Any, number: int) -> Any:
         """The number in all 16 lanes."""
@@ -42,6 +51,26 @@ class PairBuilder(Builder):
         """Where a number takes the place of the largest before: it is larger, or NaN."""
         larger, is_nan = self.llvm.fcmp_ordered(">", other, best), self.llvm.fcmp_unordered("uno", other, other)
         return self.llvm.or_(larger, is_nan)
+
+
+class Pairs(Floats):
+    """Products of pairs of bfloat16."""
+
+    FACTORS = PAIRS
+
+    def load(self, address: Any, kind: Any = VECTOR) -> Any:
+        loaded = super().load(address, kind)
+        loaded.align = 2
+        return loaded
+
+    def spread(self, place: Any) -> Any:
+        return self.splat(self.load(place, LANE))
+
+    def product(self, x: Any, y: Any, z: Any) -> Any:
+        return self.call("llvm.x86.avx512bf16.dpbf16ps.512", VECTOR, [z, x, y])
+
+    def write(self, numbers: Any, address: Any) -> None:
+        self.write_narrow(self.narrowed(numbers), address)
 
     def narrowed(self, numbers: Any) -> Any:
         """float32 numbers as the bits of bfloat16, rounded to nearest even."""
@@ -55,12 +84,13 @@ class PairBuilder(Builder):
         return self.llvm.trunc(found, ir.VectorType(SHORT, 16))
 
 
-def maxima_tile(columns: int) -> Any:
+def maxima_tile(columns: int, is_narrow: bool) -> Any:
     """Make the maxima of 2 x 2 pixels of a convolution for two rows, so many columns and CHANNELS output channels.
 
-    ``x`` is the first number under the kernel, ``rest`` the last of the kernel's first row in an image whose numbers
-    are followed by zeros, for rows of an odd number of them (else zero). ``weights`` has the kernel's rows of pairs, of
-    CHANNELS output channels each. ``which`` takes which of its pixels each maximum is, 4 where ReLU leaves nothing.
+    ``x`` is the first number under the kernel, ``steps`` how many of four bytes a row of it has, and ``rest`` the last
+    of its first row in an image whose numbers are followed by zeros, for rows of an odd number of bfloat16 (else zero).
+    ``weights`` has the kernel's rows, of CHANNELS output channels for each step. ``which`` takes which of its pixels
+    each maximum is, 4 where ReLU leaves nothing.
     """
 
     @intrinsic
@@ -72,7 +102,7 @@ def maxima_tile(columns: int) -> Any:
         pixel: Any,
         weights: Any,
         kernel_rows: Any,
-        pairs: Any,
+        steps: Any,
         bias: Any,
         is_rectified: Any,
         into: Any,
@@ -80,20 +110,20 @@ def maxima_tile(columns: int) -> Any:
         outputs: Any,
     ) -> Any:
         def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
-            x, rest, row_stride, pixel, weights, kernel_rows, pairs, bias, is_rectified, into, which, outputs = (
+            x, rest, row_stride, pixel, weights, kernel_rows, steps, bias, is_rectified, into, which, outputs = (
                 arguments
             )
-            b = PairBuilder(llvm)
-            sums, vector = Sums(b, 2 * columns, VECTORS), index(64)
+            b = Pairs(llvm) if is_narrow else Floats(llvm)
+            sums = Sums(b, 2 * columns, VECTORS)
             has_rest = llvm.icmp_signed("!=", rest, index(0))
-            line = llvm.mul(llvm.add(pairs, llvm.zext(has_rest, INDEX)), index(64 * VECTORS))
+            line = llvm.mul(llvm.add(steps, llvm.zext(has_rest, INDEX)), index(64 * VECTORS))
 
             def add(places: list[Any], factors: Any) -> None:
-                rows = [b.load(llvm.add(factors, index(64 * v)), PAIRS) for v in range(VECTORS)]
+                rows = [b.load(llvm.add(factors, index(64 * v)), b.FACTORS) for v in range(VECTORS)]
                 for number, place in enumerate(places):
-                    pair = b.splat(b.load(place, LANE))
+                    number_under = b.spread(place)
                     for v, factor in enumerate(rows):
-                        sums[number, v] = b.dot(pair, factor, sums[number, v])
+                        sums[number, v] = b.product(number_under, factor, sums[number, v])
 
             def places(first: Any, stride: Any, step: Any) -> list[Any]:
                 rows = [first, llvm.add(first, stride)]
@@ -105,17 +135,17 @@ def maxima_tile(columns: int) -> Any:
                     llvm.add(weights, llvm.mul(row.index, line)),
                 )
                 starts = places(top, row_stride, pixel)
-                with counted(llvm, pairs) as pair:
-                    offset = llvm.mul(pair.index, index(4))
-                    at = llvm.add(factors, llvm.mul(pair.index, index(64 * VECTORS)))
+                with counted(llvm, steps) as step:
+                    offset = llvm.mul(step.index, index(4))
+                    at = llvm.add(factors, llvm.mul(step.index, index(64 * VECTORS)))
                     add([llvm.add(start, offset) for start in starts], at)
                 with llvm.if_then(has_rest):
                     double, twice = llvm.mul(row_stride, index(2)), llvm.mul(pixel, index(2))
                     top = llvm.add(rest, llvm.mul(row.index, double))
-                    add(places(top, double, twice), llvm.add(factors, llvm.mul(pairs, index(64 * VECTORS))))
+                    add(places(top, double, twice), llvm.add(factors, llvm.mul(steps, index(64 * VECTORS))))
 
             for v in range(VECTORS):
-                added = b.load(llvm.add(bias, llvm.mul(vector, index(v))))
+                added = b.load(llvm.add(bias, index(64 * v)))
                 for c in range(0, columns, 2):
                     pixels = [sums[number, v] for number in (c, c + 1, columns + c, columns + c + 1)]
                     found, place = largest(b, pixels)
@@ -125,9 +155,9 @@ def maxima_tile(columns: int) -> Any:
                     found = llvm.select(is_cut, ir.Constant(VECTOR, [0.0] * 16), found)
                     place = llvm.select(is_cut, b.lanes(BYTE, 4), place)
                     offset = llvm.add(llvm.mul(outputs, index(c // 2)), index(16 * v))
-                    store(b, b.narrowed(found), llvm.add(into, llvm.mul(offset, index(2))))
+                    b.write(found, llvm.add(into, llvm.mul(offset, index(2 if is_narrow else 4))))
                     with llvm.if_then(llvm.icmp_signed("!=", which, index(0))):
-                        store(b, place, llvm.add(which, offset))
+                        b.write_narrow(place, llvm.add(which, offset))
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 12), generate
@@ -135,15 +165,10 @@ def maxima_tile(columns: int) -> Any:
     return maxima
 
 
-def largest(b: PairBuilder, pixels: list[Any]) -> tuple[Any, Any]:
+def largest(b: Floats, pixels: list[Any]) -> tuple[Any, Any]:
     """The largest of four vectors lane by lane, and which it is: the first among equals, NaN where there is any."""
     best, place = pixels[0], b.lanes(BYTE, 0)
     for number, other in enumerate(pixels[1:], start=1):
         is_better = b.replaces(other, best)
         best, place = b.llvm.select(is_better, other, best), b.llvm.select(is_better, b.lanes(BYTE, number), place)
     return best, place
-
-
-def store(b: PairBuilder, value: Any, address: Any) -> None:
-    """Write a vector of short numbers, which need not be aligned."""
-    b.llvm.store(value, b.llvm.inttoptr(address, value.type.as_pointer())).align = 1

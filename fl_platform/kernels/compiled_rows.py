@@ -1,0 +1,236 @@
+"""What the gradients of convolutions are summed from: rows with a gradient each, noted, added and put in order."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fl_platform.kernels.compiled_convolution import rounded
+from fl_platform.kernels.convolution_gradient_tiles import IN_ORDER, NUMBERS, rows_tile
+from fl_platform.kernels.primitives import floats, inlined, inlined_as, pointer
+
+VECTORS = 5
+"""Vectors of a row in the larger tiles."""
+LANE_OF = np.array(IN_ORDER)
+
+
+def adding(is_narrow: bool) -> Callable[..., None]:
+    """Make a function that adds rows with their gradients, in vectors and what is left."""
+    of_a_vector = NUMBERS if is_narrow else NUMBERS // 2
+    wide, flat = (rows_tile(rows, VECTORS, is_narrow) for rows in (2, 1))
+    five, three, one = (rows_tile(rows, 1, is_narrow) for rows in (5, 3, 1))
+    half_five, half_three, half_one = (rows_tile(rows, 1, is_narrow, is_half=is_narrow) for rows in (5, 3, 1))
+
+    @inlined_as("nnnnnnnnnnn")
+    def add_all(
+        entries: int,
+        step: int,
+        apart: int,
+        pairs: int,
+        source: int,
+        stride: int,
+        source_line: int,
+        rows: int,
+        length: int,
+        into: int,
+        line: int,
+    ) -> None:
+        vectors, vector = length // of_a_vector, 0
+        if is_narrow and length % of_a_vector > of_a_vector // 2:
+            vectors += 1
+        while vector + VECTORS <= vectors:
+            at, to, row = source + 64 * vector, into + 4 * of_a_vector * vector, 0
+            while row + 2 <= rows:
+                wide(
+                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
+                    *(to + row * line, line),
+                )
+                row += 2
+            if row < rows:
+                flat(
+                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
+                    *(to + row * line, line),
+                )
+            vector += VECTORS
+        while vector < vectors:
+            at, to, row = source + 64 * vector, into + 4 * of_a_vector * vector, 0
+            while row + 5 <= rows:
+                five(
+                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
+                    *(to + row * line, line),
+                )
+                row += 5
+            while row + 3 <= rows:
+                three(
+                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
+                    *(to + row * line, line),
+                )
+                row += 3
+            while row < rows:
+                one(
+                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
+                    *(to + row * line, line),
+                )
+                row += 1
+            vector += 1
+        if vector * of_a_vector < length:
+            at, to, row = source + 64 * vector, into + 4 * of_a_vector * vector, 0
+            while row + 5 <= rows:
+                half_five(
+                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
+                    *(to + row * line, line),
+                )
+                row += 5
+            while row + 3 <= rows:
+                half_three(
+                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
+                    *(to + row * line, line),
+                )
+                row += 3
+            while row < rows:
+                half_one(
+                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
+                    *(to + row * line, line),
+                )
+                row += 1
+
+    made: Callable[..., None] = add_all
+    return made
+
+
+@inlined
+def clear(place: int, count: int) -> None:
+    """Write zeros."""
+    numbers = floats(place)
+    for k in range(count):
+        numbers[k] = np.float32(0)
+
+
+@inlined
+def copy(place: int, count: int, into: int) -> None:
+    """Write numbers elsewhere."""
+    numbers, found = floats(place), floats(into)
+    for k in range(count):
+        found[k] = numbers[k]
+
+
+@inlined
+def pack_rows(weight: int, outputs: int, channels: int, kernel_rows: int, kernel_columns: int, into: int) -> None:
+    """Write weights by output, row, column and channel."""
+    numbers, found, k = floats(weight), floats(into), 0
+    for output in range(outputs):
+        for channel in range(channels):
+            for row in range(kernel_rows):
+                for column in range(kernel_columns):
+                    place = ((output * kernel_rows + row) * kernel_columns + column) * channels + channel
+                    found[place] = numbers[k]
+                    k += 1
+
+
+@inlined
+def pack_narrow_rows(
+    weight: int, outputs: int, channels: int, kernel_rows: int, kernel_columns: int, into: int
+) -> None:
+    """``pack_rows`` in bfloat16."""
+    numbers, found, k = floats(weight), pointer(into, np.uint16(0)), 0
+    for output in range(outputs):
+        for channel in range(channels):
+            for row in range(kernel_rows):
+                for column in range(kernel_columns):
+                    place = ((output * kernel_rows + row) * kernel_columns + column) * channels + channel
+                    found[place] = rounded(numbers[k])
+                    k += 1
+
+
+@inlined
+def note_entries(
+    gradient: int,
+    which: int,
+    images: int,
+    rows: int,
+    columns: int,
+    height: int,
+    width: int,
+    outputs: int,
+    entries: int,
+    factors: int,
+    into_bias: int,
+) -> None:
+    """For all maxima the pixel that has the gradient, and it, in an even number of rows; and the sum of gradients."""
+    numbers, places = floats(gradient), pointer(which, np.uint8(0))
+    noted, found, terms, k = pointer(entries, np.uint32(0)), floats(factors), floats(into_bias), 0
+    for image in range(images):
+        for row in range(rows):
+            for column in range(columns):
+                corner = np.uint32((image * height + 2 * row) * width + 2 * column)
+                for output in range(outputs):
+                    place = np.uint32(places[k + output])
+                    number = numbers[k + output] if place < np.uint32(4) else np.float32(0)
+                    below = np.uint32(np.uint32((place >> np.uint32(1)) & np.uint32(1)) * np.uint32(width))
+                    noted[k + output] = np.uint32(corner + below + (place & np.uint32(1)))
+                    found[k + output] = number
+                    terms[output] += number
+                k += outputs
+    if images * rows * columns % 2:
+        for output in range(outputs):
+            noted[k + output], found[k + output] = noted[k + output - outputs], np.float32(0)
+
+
+@inlined
+def note_pairs(
+    gradient: int,
+    which: int,
+    images: int,
+    rows: int,
+    columns: int,
+    height: int,
+    width: int,
+    outputs: int,
+    entries: int,
+    into_bias: int,
+) -> None:
+    """``note_entries`` of pixels and gradients in bfloat16 side by side."""
+    numbers, places = pointer(gradient, np.uint16(0)), pointer(which, np.uint8(0))
+    noted, terms, k = pointer(entries, np.uint32(0)), floats(into_bias), 0
+    for image in range(images):
+        for row in range(rows):
+            for column in range(columns):
+                corner = np.uint32((image * height + 2 * row) * width + 2 * column)
+                for output in range(outputs):
+                    place = np.uint32(places[k + output])
+                    number = np.uint32(numbers[k + output]) if place < np.uint32(4) else np.uint32(0)
+                    below = np.uint32(np.uint32((place >> np.uint32(1)) & np.uint32(1)) * np.uint32(width))
+                    pixel = np.uint32(corner + below + (place & np.uint32(1)))
+                    noted[k + output] = np.uint32(pixel << np.uint32(16)) | number
+                    terms[output] += np.uint32(number << np.uint32(16)).view(np.float32)
+                k += outputs
+    if images * rows * columns % 2:
+        for output in range(outputs):
+            noted[k + output] = noted[k + output - outputs] & np.uint32(0xFFFF0000)
+
+
+@inlined
+def take_apart(
+    sums: int,
+    outputs: int,
+    channels: int,
+    kernel_rows: int,
+    kernel_columns: int,
+    line: int,
+    is_narrow: int,
+    into: int,
+) -> None:
+    """The sums of all weights as the layer has them."""
+    found, made, length = floats(sums), floats(into), kernel_columns * channels
+    paired = 0
+    if is_narrow:
+        paired = length if length % NUMBERS > NUMBERS // 2 else length // NUMBERS * NUMBERS
+    for output in range(outputs):
+        for row in range(kernel_rows):
+            start, k = (output * kernel_rows + row) * line, 0
+            for column in range(kernel_columns):
+                place = (output * channels * kernel_rows + row) * kernel_columns + column
+                for _ in range(channels):
+                    lane = k // NUMBERS * NUMBERS + LANE_OF[k % NUMBERS] if k < paired else k
+                    made[place] = found[start + lane]
+                    place += kernel_rows * kernel_columns
+                    k += 1
