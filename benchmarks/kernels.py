@@ -72,10 +72,7 @@ CASES = (
     Case("linear layers, LeNet-5", LENET, linear, "linear", F.linear),
     Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
     Case("pooling, bf16-mixed", [*LENET, "precision=bf16-mixed"], pooling, "max_pool2d", F.max_pool2d),
-<<<<<<< HEAD
-=======
     Case("maxima of convolutions", LENET, convolution, "maxima", lambda *_: None),
->>>>>>> float32-maxima
     Case(
         "maxima of convolutions, bf16-mixed", [*LENET, "precision=bf16-mixed"], convolution, "maxima", lambda *_: None
     ),
