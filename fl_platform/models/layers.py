@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -159,23 +158,23 @@ class MaxPool2d(nn.MaxPool2d):
 
 
 class ConvolvedMaxima:
-    """A convolution, the maxima of its output and ReLU, if it follows: computed in one where the pass has a function
-    for it, else one after another."""
+    """A convolution, the maxima of its output and ReLU, before or after them or not at all: computed in one where the
+    pass has a function for it, else one after another."""
 
-    def __init__(self, convolution: nn.Conv2d, pooling: MaxPool2d, is_rectified: bool) -> None:
-        self.convolution, self.pooling, self.is_rectified = convolution, pooling, is_rectified
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        convolution, pooling = layers[0], next(layer for layer in layers if isinstance(layer, MaxPool2d))
+        assert isinstance(convolution, nn.Conv2d)
+        self.layers, self.convolution, self.pooling = tuple(layers), convolution, pooling
+        self.is_rectified = len(layers) == len(ORDERS[0])
 
     @staticmethod
-    def of(layers: Sequence[nn.Module]) -> "tuple[ConvolvedMaxima, int] | None":
-        """What the first layers of a chain make, and how many they are; None for others and layers with hooks."""
-        kinds = (nn.Conv2d, MaxPool2d, nn.ReLU)
-        count = sum(1 for _ in takewhile(lambda pair: is_untouched(*pair), zip(layers, kinds, strict=False)))
-        if count < 2:
-            return None
-        convolution, pooling = layers[:2]
-        assert isinstance(convolution, nn.Conv2d)
-        assert isinstance(pooling, MaxPool2d)
-        return ConvolvedMaxima(convolution, pooling, count == 3), count
+    def of(layers: Sequence[nn.Module]) -> "ConvolvedMaxima | None":
+        """What the first layers of a chain make; None for others and layers with hooks."""
+        for kinds in ORDERS:
+            first = layers[: len(kinds)]
+            if len(first) == len(kinds) and all(map(is_untouched, first, kinds)):
+                return ConvolvedMaxima(first)
+        return None
 
     def __call__(self, x: Tensor) -> Tensor:
         active = _active.get()
@@ -183,8 +182,17 @@ class ConvolvedMaxima:
             found = active.maxima(x, self.convolution, self.pooling, self.is_rectified)
             if found is not None:
                 return found
-        x = self.pooling.forward(self.convolution.forward(x))
-        return F.relu(x) if self.is_rectified else x
+        for layer in self.layers:
+            x = layer.forward(x)
+        return x
+
+
+ORDERS: tuple[tuple[type[nn.Module], ...], ...] = (
+    (nn.Conv2d, MaxPool2d, nn.ReLU),
+    (nn.Conv2d, nn.ReLU, MaxPool2d),  # the same numbers
+    (nn.Conv2d, MaxPool2d),
+)
+"""The chains of layers that ``ConvolvedMaxima`` computes in one, the longest first."""
 
 
 def has_hooks(layer: nn.Module) -> bool:

@@ -206,9 +206,8 @@ def calls(module: nn.Module) -> list[Callable[[Tensor], Tensor]]:
     layers = chained(module)
     while layers:
         maxima = ConvolvedMaxima.of(layers)
-        first, count = maxima or (layers[0] if has_hooks(layers[0]) else layers[0].forward, 1)
-        found.append(first)
-        layers = layers[count:]
+        found.append(maxima or (layers[0] if has_hooks(layers[0]) else layers[0].forward))
+        layers = layers[len(maxima.layers) if maxima else 1 :]
     return found
 
 

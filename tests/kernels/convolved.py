@@ -66,7 +66,7 @@ def layers_of(case: Case, is_rectified: bool = False) -> ConvolvedMaxima:
     layer = nn.Conv2d(channels, outputs, tuple(kernel), bias=case.bias is not None)
     for name in ("weight", "bias"):
         layer._parameters[name] = getattr(case, name)
-    return ConvolvedMaxima(layer, MaxPool2d(2), is_rectified)
+    return ConvolvedMaxima([layer, MaxPool2d(2), *([nn.ReLU()] if is_rectified else [])])
 
 
 @contextmanager
