@@ -214,11 +214,13 @@ class Linear(nn.Linear):
         return product(x, self.weight, self.bias)
 
 
-def adopt_linear(module: nn.Module) -> None:
-    """Make all linear layers ours, with their hooks, and weights that they may share."""
+def adopt_layers(module: nn.Module) -> None:
+    """Make all linear layers and maxima ours, with their hooks, and weights that they may share."""
     for layer in module.modules():
         if type(layer) is nn.Linear:
             layer.__class__ = Linear
+        elif type(layer) is nn.MaxPool2d:
+            layer.__class__ = MaxPool2d
 
 
 class Features(nn.Module):
@@ -277,7 +279,7 @@ def norm_layer(kind: str, channels: int) -> nn.Module:
 
 
 def adopt(module: nn.Module) -> None:
-    """Make a user's module fit for stacking: its BatchNorm, Dropout, MaxPool2d and recurrent layers become ours."""
+    """Make a user's module fit for stacking: its BatchNorm, Dropout and recurrent layers become ours."""
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
             if not (child.affine and child.track_running_stats and child.momentum is not None):
@@ -289,9 +291,6 @@ def adopt(module: nn.Module) -> None:
             setattr(module, name, ours)
         elif isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
             setattr(module, name, Dropout(child.p, channels=not isinstance(child, nn.Dropout)))
-        elif type(child) is nn.MaxPool2d:
-            shape = (child.kernel_size, child.stride, child.padding, child.dilation)
-            setattr(module, name, MaxPool2d(*shape, child.return_indices, child.ceil_mode))
         elif type(child) is nn.Embedding and not is_plain(child):
             setattr(module, name, embedding_as_ours(child, name))
         elif isinstance(child, nn.RNNBase):

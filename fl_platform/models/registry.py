@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fl_platform.config.plugins import import_module
 from fl_platform.config.registry import MODELS, check_model_name
 from fl_platform.errors import UserError
-from fl_platform.models.layers import Pass, adopt, adopt_linear, running
+from fl_platform.models.layers import Pass, adopt, adopt_layers, running
 
 Shape = tuple[int, ...]
 Builder = Callable[..., nn.Sequential]
@@ -94,7 +94,7 @@ def build(
                 raise UserError(f"model.name={name} {error}") from None
     if not known:
         check_draws(name, module, example)
-    adopt_linear(module)
+    adopt_layers(module)
     return module
 
 

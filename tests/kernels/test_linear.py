@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from fl_platform.kernels import linear
-from fl_platform.models.layers import Linear, Pass, adopt_linear, running
+from fl_platform.models.layers import Linear, Pass, adopt_layers, running
 
 pytestmark = pytest.mark.skipif(not linear.has_vectors(), reason="linear layers are not compiled for this processor")
 
@@ -190,7 +190,7 @@ def test_a_wrong_width_is_reported_by_torch():
 
 
 def adopted(module: nn.Module) -> nn.Module:
-    adopt_linear(module)
+    adopt_layers(module)
     return module
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fl_platform.models.layers import BatchNorm, Dropout, MaxPool2d, Pass, adopt, norm_layer, running
+from fl_platform.models.layers import BatchNorm, Dropout, MaxPool2d, Pass, adopt, adopt_layers, norm_layer, running
 
 
 def pair(channels: int, dims: int) -> tuple[BatchNorm, nn.Module]:
@@ -161,11 +161,11 @@ def test_adopted_pooling_has_the_users_sizes():
     theirs = nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.MaxPool2d((2, 1), ceil_mode=True), nn.MaxPool2d(2, dilation=2))
     x = torch.randn(2, 3, 19, 19, generator=torch.Generator().manual_seed(0))
     expected, text = theirs(x), str(theirs)
-    adopt(theirs)
+    adopt_layers(theirs)
     assert {type(layer) for layer in theirs} == {MaxPool2d}
     assert theirs(x).equal(expected)
     assert str(theirs) == text
     with_indices = nn.Sequential(nn.MaxPool2d(2, return_indices=True))
     indices = with_indices(x)[1]
-    adopt(with_indices)
+    adopt_layers(with_indices)
     assert with_indices(x)[1].equal(indices)
