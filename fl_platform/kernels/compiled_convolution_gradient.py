@@ -7,10 +7,10 @@ multiplied, a quarter of what the gradient of a convolution takes.
 from collections.abc import Callable
 
 from fl_platform.kernels.compiled_convolution import narrow_image
+from fl_platform.kernels.compiled_perceptron import copy
 from fl_platform.kernels.compiled_rows import (
     adding,
     clear,
-    copy,
     note_entries,
     note_pairs,
     pack_narrow_rows,
@@ -60,7 +60,7 @@ def of_weight_in(is_narrow: bool) -> Callable[..., None]:
                 narrow_image(source, some * numbers, room)
                 source = room
             elif length % of_a_vector and first + some == images:  # vectors reach beyond a row: not beyond all
-                copy(source, some * numbers, room)
+                copy(source, room, some * numbers)
                 source = room
             if is_narrow:
                 note_pairs(

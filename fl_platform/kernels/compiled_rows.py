@@ -17,8 +17,7 @@ def adding(is_narrow: bool) -> Callable[..., None]:
     """Make a function that adds rows with their gradients, in vectors and what is left."""
     of_a_vector = NUMBERS if is_narrow else NUMBERS // 2
     wide, flat = (rows_tile(rows, VECTORS, is_narrow) for rows in (2, 1))
-    five, three, one = (rows_tile(rows, 1, is_narrow) for rows in (5, 3, 1))
-    half_five, half_three, half_one = (rows_tile(rows, 1, is_narrow, is_half=is_narrow) for rows in (5, 3, 1))
+    add_column, add_rest = adding_a_column(is_narrow, is_half=False), adding_a_column(is_narrow, is_half=is_narrow)
 
     @inlined_as("nnnnnnnnnnn")
     def add_all(
@@ -52,48 +51,49 @@ def adding(is_narrow: bool) -> Callable[..., None]:
                 )
             vector += VECTORS
         while vector < vectors:
-            at, to, row = source + 64 * vector, into + 4 * of_a_vector * vector, 0
-            while row + 5 <= rows:
-                five(
-                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
-                    *(to + row * line, line),
-                )
-                row += 5
-            while row + 3 <= rows:
-                three(
-                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
-                    *(to + row * line, line),
-                )
-                row += 3
-            while row < rows:
-                one(
-                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
-                    *(to + row * line, line),
-                )
-                row += 1
+            at, to = source + 64 * vector, into + 4 * of_a_vector * vector
+            add_column(entries, step, apart, pairs, at, stride, source_line, rows, to, line)
             vector += 1
         if vector * of_a_vector < length:
-            at, to, row = source + 64 * vector, into + 4 * of_a_vector * vector, 0
-            while row + 5 <= rows:
-                half_five(
-                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
-                    *(to + row * line, line),
-                )
-                row += 5
-            while row + 3 <= rows:
-                half_three(
-                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
-                    *(to + row * line, line),
-                )
-                row += 3
-            while row < rows:
-                half_one(
-                    *(entries, step, apart, pairs, at + row * source_line, stride, source_line),
-                    *(to + row * line, line),
-                )
-                row += 1
+            at, to = source + 64 * vector, into + 4 * of_a_vector * vector
+            add_rest(entries, step, apart, pairs, at, stride, source_line, rows, to, line)
 
     made: Callable[..., None] = add_all
+    return made
+
+
+def adding_a_column(is_narrow: bool, is_half: bool) -> Callable[..., None]:
+    """Make a function that does it for one vector of each row, or half of one."""
+    five, three, one = (rows_tile(rows, 1, is_narrow, is_half) for rows in (5, 3, 1))
+
+    @inlined
+    def add_column(
+        entries: int,
+        step: int,
+        apart: int,
+        pairs: int,
+        source: int,
+        stride: int,
+        source_line: int,
+        rows: int,
+        into: int,
+        line: int,
+    ) -> None:
+        row = 0
+        while row + 5 <= rows:
+            at, to = source + row * source_line, into + row * line
+            five(entries, step, apart, pairs, at, stride, source_line, to, line)
+            row += 5
+        while row + 3 <= rows:
+            at, to = source + row * source_line, into + row * line
+            three(entries, step, apart, pairs, at, stride, source_line, to, line)
+            row += 3
+        while row < rows:
+            at, to = source + row * source_line, into + row * line
+            one(entries, step, apart, pairs, at, stride, source_line, to, line)
+            row += 1
+
+    made: Callable[..., None] = add_column
     return made
 
 
@@ -103,14 +103,6 @@ def clear(place: int, count: int) -> None:
     numbers = floats(place)
     for k in range(count):
         numbers[k] = np.float32(0)
-
-
-@inlined
-def copy(place: int, count: int, into: int) -> None:
-    """Write numbers elsewhere."""
-    numbers, found = floats(place), floats(into)
-    for k in range(count):
-        found[k] = numbers[k]
 
 
 @inlined
