@@ -255,7 +255,7 @@ _DEFAULT_HOOKS = {
     hook: vars(Algorithm)[hook]
     for hook in (
         *("local_loss", "local_direction", "evaluated_params", "start_local"),
-        *("survey_local", "worker_model", "begin_round", "finish_local", "projected_descent"),
+        *("survey_local", "worker_model", "begin_round", "finish_local"),
     )
 }
 

@@ -160,7 +160,8 @@ class ProjectedWorker(Algorithm):
         if not is_own or self.qp.solver != "exact" or self.qp.log_errors:
             return None
         previous = "last_local" if self.previous_model == "last_local" else None
-        return ProjectedDescent(previous, self._segments, self.qp.worker_margin, record_solution)
+        segments = getattr(self, "_segments", None)  # which are not known before ``prepare``
+        return ProjectedDescent(previous, segments, self.qp.worker_margin, record_solution)
 
     def finish_local(self, run: LocalRun) -> dict[str, Stack]:
         return {"last_local": run.params} if self.keeps else {}

@@ -100,7 +100,7 @@ class LocalTraining:
             compile_convolution(network, samples.dtype)
             if self.perceptron is None:
                 compile_linear(network, samples.dtype)
-            elif self.whole is None or not self.whole.is_plain:
+            elif self.whole is None or not (self.whole.is_plain or self.whole.is_projected):
                 self.perceptron.compile()
         self._class_counts: Tensor | None = None  # (N, K), once an algorithm has asked for them
         self.graphs: dict[Any, Any] = {}  # captured gradients, by shapes (engines/graphed.py)

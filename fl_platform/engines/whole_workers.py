@@ -17,7 +17,7 @@ class WholeTraining:
         self.kernel, self._algorithm, self._sgd = kernel, algorithm, sgd
         if self.is_plain:
             kernel.compile(are_projected=False)
-        elif not has_default(algorithm, "projected_descent"):
+        elif self.is_projected:
             kernel.compile(are_projected=True)
 
     @property
@@ -25,6 +25,11 @@ class WholeTraining:
         """Whether the workers are FedAvg's."""
         hooks = ("start_local", "local_loss", "local_direction", "finish_local")
         return self._sgd.is_plain and has_default(self._algorithm, *hooks)
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether the workers take steps along projected gradients as the kernel does."""
+        return self._rule is not None
 
     @property
     def _rule(self) -> ProjectedDescent | None:
