@@ -74,11 +74,10 @@ class Chain:
         self.places += outputs
 
     def add_norm(self, layer: BatchNorm, weight: int, bias: int, mean: int, variance: int) -> None:
-        """Besides its outputs it needs as many numbers for the scales of an evaluation."""
         width = layer.weight.numel()
         row = [NORM, width, width, weight, bias, mean, variance, self.places, self.moments]
         self._add(row, [layer.momentum, layer.eps])
-        self.places += 2 * width
+        self.places += width
         self.moments += 3 * width
 
     def add_relu(self) -> None:
