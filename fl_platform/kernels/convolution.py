@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from fl_platform.kernels import pooling
-from fl_platform.kernels.arrays import is_array, is_saved_elsewhere
+from fl_platform.kernels.arrays import dtype_of_products, is_array, is_multiplied, is_saved_elsewhere
 from fl_platform.models.layers import MaxPool2d
 from fl_platform.models.network import Network
 
@@ -203,11 +203,6 @@ def compile_convolution(network: Network, dtype: torch.dtype) -> None:
             compiled("of_images", products)
 
 
-def dtype_of_products() -> torch.dtype:
-    """What float32 numbers are multiplied in."""
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-
-
 def suits(x: Tensor, convolution: nn.Conv2d, pool: MaxPool2d) -> bool:
     """Tell whether there is compiled code for these layers; a user's model may hold layers of any kind."""
     weight, bias, dtype = convolution.weight, convolution.bias, dtype_of_products()
@@ -254,12 +249,3 @@ def has_code(convolution: nn.Conv2d, pool: MaxPool2d) -> bool:
 def has_gradient_of_images(weight: Tensor) -> bool:
     """Tell whether the gradient of images, if they need one, is compiled."""
     return weight.shape[1] % OUTPUTS == 0 and weight.shape[3] in COLUMNS and len(weight) < 1 << 16
-
-
-@cache
-def is_multiplied(dtype: torch.dtype) -> bool:
-    """Tell whether there is code for products of this type on this processor."""
-    from fl_platform.kernels import machine_code
-
-    has = {torch.float32: machine_code.LANES == 16, torch.bfloat16: machine_code.HAS_BFLOAT16}
-    return has.get(dtype, False)

@@ -10,9 +10,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from fl_platform.kernels.convolution_tiles import BYTE, PAIRS, SHORT, Floats, Pairs
 from fl_platform.kernels.primitives import intrinsic
-from fl_platform.kernels.tiles import FLOAT, INDEX, LANE, Sums, counted, index
+from fl_platform.kernels.vectors import BYTE, FLOAT, INDEX, LANE, PAIRS, SHORT, Builder, Pairs, Sums, counted, index
 
 NUMBERS = 32
 """Numbers of a row that are read at once."""
@@ -69,7 +68,7 @@ class FloatRows:
 
     STEP = 64
 
-    def __init__(self, b: Floats) -> None:
+    def __init__(self, b: Builder) -> None:
         self._b = b
 
     def sums(self, places: list[Any]) -> Sums:
@@ -97,7 +96,7 @@ class FloatRows:
 def rows_of(llvm: ir.IRBuilder, is_narrow: bool, is_half: bool = False) -> PairedRows | FloatRows:
     """Rows of bfloat16, of half a vector or of whole ones, or of float32."""
     if not is_narrow:
-        return FloatRows(Floats(llvm))
+        return FloatRows(Builder(llvm))
     return PairedRows(Pairs(llvm), [IN_TURN] if is_half else [LOW, HIGH])
 
 
@@ -165,7 +164,7 @@ def window_tile(columns: int, is_narrow: bool) -> Any:
     ) -> Any:
         def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
             lists, most, apart, pairs, source, stride, line, pixel, is_upper, is_lower, into, target = arguments
-            both, b = rows_of(llvm, is_narrow), Floats(llvm)
+            both, b = rows_of(llvm, is_narrow), Builder(llvm)
             places = [llvm.add(into, llvm.mul(target, index(c))) for c in range(columns + 1)]
             sums = both.sums(places)
             for place in range(4):
@@ -198,7 +197,7 @@ def list_tile(is_narrow: bool) -> Any:
     ) -> Any:
         def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
             gradient, which, outputs, most, apart, lists, pairs = arguments
-            b = Floats(llvm)
+            b = Builder(llvm)
             counts = [cgutils.alloca_once(llvm, INDEX) for _ in range(4)]  # type: ignore[no-untyped-call]
             starts = [llvm.add(lists, llvm.mul(most, index(4 * place))) for place in range(4)]
             for count in counts:

@@ -1,8 +1,5 @@
 """Tiles of a convolution, as LLVM code: products with numbers under a kernel, which lie side by side.
 
-One instruction of AVX512-BF16 multiplies 16 pairs of numbers by 16 others and adds both products of a pair to a sum, so
-numbers of bfloat16 lie in pairs along what is summed over. Products are exact and sums are float32, as in oneDNN.
-
 Addresses and strides are integers, strides count bytes.
 """
 
@@ -12,76 +9,12 @@ from llvmlite import ir
 from numba.core import types
 
 from fl_platform.kernels.primitives import intrinsic
-from fl_platform.kernels.tiles import FLOAT, INDEX, LANE, VECTOR, Builder, Sums, counted, index
+from fl_platform.kernels.vectors import BYTE, INDEX, VECTOR, Builder, Pairs, Sums, counted, index
 
 VECTORS = 2
 """Vectors of output channels side by side in a tile."""
 CHANNELS = 16 * VECTORS
 """Output channels of a tile."""
-PAIRS = ir.VectorType(LANE, 16)
-SHORT, BYTE = ir.IntType(16), ir.IntType(8)
-
-
-class Floats(Builder):
-    """Products of float32 numbers, and what else tiles of convolutions need: comparisons that know NaN."""
-
-    FACTORS = VECTOR
-
-    def spread(self, place: Any) -> Any:
-        """What is multiplied with a vector of factors, in every lane."""
-        return self.splat(self.load(place, FLOAT))
-
-    def product(self, x: Any, y: Any, z: Any) -> Any:
-        """z plus the products of x and y."""
-        return self.fma(x, y, z)
-
-    def write(self, numbers: Any, address: Any) -> None:
-        """Write a vector of what was found."""
-        self.store(numbers, address)
-
-    def write_narrow(self, value: Any, address: Any) -> None:
-        """Write a vector of numbers that are shorter than float32."""
-        self.llvm.store(value, self.llvm.inttoptr(address, value.type.as_pointer())).align = 1
-
-    def lanes(self, kind: Any, number: int) -> Any:
-        """The number in all 16 lanes."""
-        return ir.Constant(ir.VectorType(kind, 16), [number] * 16)
-
-    def replaces(self, other: Any, best: Any) -> Any:
-        """Where a number takes the place of the largest before: it is larger, or NaN."""
-        larger, is_nan = self.llvm.fcmp_ordered(">", other, best), self.llvm.fcmp_unordered("uno", other, other)
-        return self.llvm.or_(larger, is_nan)
-
-
-class Pairs(Floats):
-    """Products of pairs of bfloat16."""
-
-    FACTORS = PAIRS
-
-    def load(self, address: Any, kind: Any = VECTOR) -> Any:
-        loaded = super().load(address, kind)
-        loaded.align = 2
-        return loaded
-
-    def spread(self, place: Any) -> Any:
-        return self.splat(self.load(place, LANE))
-
-    def product(self, x: Any, y: Any, z: Any) -> Any:
-        return self.call("llvm.x86.avx512bf16.dpbf16ps.512", VECTOR, [z, x, y])
-
-    def write(self, numbers: Any, address: Any) -> None:
-        self.write_narrow(self.narrowed(numbers), address)
-
-    def narrowed(self, numbers: Any) -> Any:
-        """float32 numbers as the bits of bfloat16, rounded to nearest even."""
-        bits = self.llvm.bitcast(numbers, PAIRS)
-        odd = self.llvm.and_(self.llvm.lshr(bits, self.lanes(LANE, 16)), self.lanes(LANE, 1))
-        rounded = self.llvm.lshr(
-            self.llvm.add(self.llvm.add(bits, self.lanes(LANE, 0x7FFF)), odd), self.lanes(LANE, 16)
-        )
-        is_nan = self.llvm.fcmp_unordered("uno", numbers, numbers)
-        found = self.llvm.select(is_nan, self.lanes(LANE, 0x7FC0), rounded)
-        return self.llvm.trunc(found, ir.VectorType(SHORT, 16))
 
 
 def maxima_tile(columns: int, is_narrow: bool) -> Any:
@@ -113,7 +46,7 @@ def maxima_tile(columns: int, is_narrow: bool) -> Any:
             x, rest, row_stride, pixel, weights, kernel_rows, steps, bias, is_rectified, into, which, outputs = (
                 arguments
             )
-            b = Pairs(llvm) if is_narrow else Floats(llvm)
+            b = Pairs(llvm) if is_narrow else Builder(llvm)
             sums = Sums(b, 2 * columns, VECTORS)
             has_rest = llvm.icmp_signed("!=", rest, index(0))
             line = llvm.mul(llvm.add(steps, llvm.zext(has_rest, INDEX)), index(64 * VECTORS))
@@ -165,7 +98,7 @@ def maxima_tile(columns: int, is_narrow: bool) -> Any:
     return maxima
 
 
-def largest(b: Floats, pixels: list[Any]) -> tuple[Any, Any]:
+def largest(b: Builder, pixels: list[Any]) -> tuple[Any, Any]:
     """The largest of four vectors lane by lane, and which it is: the first among equals, NaN where there is any."""
     best, place = pixels[0], b.lanes(BYTE, 0)
     for number, other in enumerate(pixels[1:], start=1):

@@ -40,14 +40,15 @@ ENTRIES: dict[str, dict[str, str]] = {
 }
 """Module -> compiled function -> a letter of ``ARGUMENTS`` for each of its arguments."""
 
-CONVOLUTIONS = {
+WITH_AVX512: dict[str, dict[str, dict[str, str]]] = {
     kind: {
         "compiled_convolution": {f"forward_{kind}": "n" * 16},
         "compiled_convolution_gradient": {f"of_weight_{kind}": "n" * 17, f"of_images_{kind}": "n" * 15},
     }
     for kind in ("float32", "bfloat16")
 }
-"""The same for processors with AVX-512, and with AVX512-BF16."""
+WITH_AVX512["bfloat16"]["compiled_narrow_linear"] = {"forward": "n" * 11, "backward": "n" * 12}
+"""The same for processors with AVX-512, by the type of the products: bfloat16 takes AVX512-BF16."""
 
 CALLED = ("expf", "fmaf", "logf", "memcpy", "memmove", "memset", "sqrt", "sqrtf")
 """Functions of C that kernels may call; nothing of numba's or Python's."""
@@ -81,7 +82,7 @@ def multiplies_bfloat16() -> bool:
 LANES = lanes()
 HAS_BFLOAT16 = multiplies_bfloat16()
 for _kind, _is_there in (("float32", LANES == 16), ("bfloat16", HAS_BFLOAT16)):
-    for _module, _functions in CONVOLUTIONS[_kind].items() if _is_there else ():
+    for _module, _functions in WITH_AVX512[_kind].items() if _is_there else ():
         ENTRIES.setdefault(_module, {}).update(_functions)
 
 

@@ -6,7 +6,7 @@ from numba.core import types
 
 from fl_platform.kernels.machine_code import LANES
 from fl_platform.kernels.primitives import inlined, intrinsic
-from fl_platform.kernels.tiles import Builder, index
+from fl_platform.kernels.vectors import Builder, index
 
 
 def transposed_tile(is_masked: bool) -> Any:

@@ -87,7 +87,7 @@ def test_processors_without_such_products_leave_all_to_torch(monkeypatch):
 
 
 def test_what_is_compiled_ahead_is_what_the_processor_has():
-    for kind, modules in machine_code.CONVOLUTIONS.items():
+    for kind, modules in machine_code.WITH_AVX512.items():
         for module, functions in modules.items():
             is_there = functions.keys() <= machine_code.ENTRIES.get(module, {}).keys()
             assert is_there == convolution.is_multiplied(getattr(torch, kind))
