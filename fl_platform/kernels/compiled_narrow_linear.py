@@ -92,13 +92,13 @@ def backward(
         for first in range(0, inputs, BLOCK):
             width = min(BLOCK, inputs - first)
             pair_rows(weight + 4 * first, 1, outputs, inputs, width, panel)
-            outer(rows, half, 1, panel, samples, half, width, sums, DEPTH, 0, 0.0)
+            outer(rows, half, 1, panel, samples, half, width, sums, DEPTH, 0, 0.0, 0)
             put(sums, samples, width, of_x + (4 if is_float else 2) * first, inputs, is_float)
     if of_weight:
         half = (samples + 1) // 2
         pair_rows(gradient, 0, samples, outputs, outputs, room)
         pair_rows(x, is_float, samples, inputs, inputs, panel)
-        outer(room, 1, outputs, panel, outputs, half, inputs, of_weight, half, 0, 0.0)
+        outer(room, 1, outputs, panel, outputs, half, inputs, of_weight, half, 0, 0.0, 0)
 
 
 @inlined

@@ -65,11 +65,12 @@ def column_sums(address: int, samples: int, columns: int, into: int) -> None:
 
 
 @inlined
-def step(weights: int, gradient: int, count: int, rate: float, into: int) -> None:
-    """w - rate g, rounded once, as torch does it."""
-    w, g, factor, made = floats(weights), floats(gradient), -np.float32(rate), floats(into)
+def step(weights: int, gradient: int, count: int, rate: float, into: int, origin: int) -> None:
+    """w - rate g, rounded once, as torch does it; where there is an origin, the way from there back to it."""
+    w, g, factor, made, start = floats(weights), floats(gradient), -np.float32(rate), floats(into), floats(origin)
     for k in range(count):
-        made[k] = fma(factor, g[k], w[k])
+        stepped = fma(factor, g[k], w[k])
+        made[k] = start[k] - stepped if origin else stepped
 
 
 @inlined
@@ -203,8 +204,11 @@ def train(
     places: int,
     widest: int,
     rate: float,
+    origin: int,
 ) -> None:
     """Take an SGD step per batch from ``params`` to ``stepped``, or write one batch's gradient ``into`` a vector.
+
+    Where there is an ``origin``, only one step is taken, and the way from there back to it is written in its place.
 
     ``batches`` has the addresses of samples and labels and the number of samples of each. Running statistics in
     ``buffers`` are updated if there are any. The working memory holds ``room`` samples of ``places`` outputs and twice
@@ -233,10 +237,11 @@ def train(
             weight, bias = params + 4 * layer[WEIGHT], params + 4 * layer[BIAS]
             if layer[KIND] == LINEAR:
                 if number > 0:
-                    outer(above, outputs, 1, weight, samples, outputs, inputs, below, DEPTH, 0, 0.0)
+                    outer(above, outputs, 1, weight, samples, outputs, inputs, below, DEPTH, 0, 0.0, 0)
                 column_sums(above, samples, outputs, sums + 4 * outputs)
                 target, base = written + 4 * layer[WEIGHT], 0 if into else weight
-                outer(above, 1, outputs, seen, outputs, samples, inputs, target, max(samples, 1), base, -rate)
+                start = origin + 4 * layer[WEIGHT] if origin else 0
+                outer(above, 1, outputs, seen, outputs, samples, inputs, target, max(samples, 1), base, -rate, start)
             else:
                 batch_moments = moments + 4 * layer[MOMENTS]
                 norm_gradient(above, seen, weight, batch_moments, sums, below, samples, outputs)
@@ -247,11 +252,13 @@ def train(
                 if into:
                     copy(sums, into + 4 * layer[WEIGHT], outputs)
                 else:
-                    step(weight, sums, outputs, rate, stepped + 4 * layer[WEIGHT])
+                    start = origin + 4 * layer[WEIGHT] if origin else 0
+                    step(weight, sums, outputs, rate, stepped + 4 * layer[WEIGHT], start)
             if into:
                 copy(sums + 4 * outputs, into + 4 * layer[BIAS], outputs)
             else:
-                step(bias, sums + 4 * outputs, outputs, rate, stepped + 4 * layer[BIAS])
+                start = origin + 4 * layer[BIAS] if origin else 0
+                step(bias, sums + 4 * outputs, outputs, rate, stepped + 4 * layer[BIAS], start)
             above, below = below, above
         if not into:
             params = stepped

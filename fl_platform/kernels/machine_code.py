@@ -25,7 +25,7 @@ ARGUMENTS: dict[str, Any] = {"n": ctypes.c_int64, "x": ctypes.c_double}
 
 ENTRIES: dict[str, dict[str, str]] = {
     "compiled_linear": {"forward": "n" * 7, "backward": "n" * 8},
-    "compiled_perceptron": {"train": "n" * 14 + "x"},
+    "compiled_perceptron": {"train": "n" * 14 + "xn"},
     "compiled_scores": {"scores": "n" * 13},
     "compiled_worker": {"train_workers": "nnnnx", "train_projected_workers": "n" * 6 + "xx"},
     "compiled_pooling": {

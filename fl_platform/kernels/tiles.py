@@ -93,9 +93,9 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool, is_narrow: bool = 
 
     Where they are narrow, a and b have pairs of bfloat16 in place of numbers, whose two products are added.
 
-    Where there is a ``base`` it is ``into = base + scale * sum``; both have the same stride and may be one. Rows of a
-    are ``row_stride`` apart and its columns ``k_stride``; of a masked tile, which has one vector, ``columns`` lanes
-    count.
+    Where there is a ``base`` it is ``into = base + scale * sum``, and where there is an ``origin``, too, it is
+    ``into = origin - (base + scale * sum)``; all have the same stride and may be one. Rows of a are ``row_stride``
+    apart and its columns ``k_stride``; of a masked tile, which has one vector, ``columns`` lanes count.
     """
 
     @intrinsic
@@ -113,9 +113,10 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool, is_narrow: bool = 
         columns: Any,
         base: Any,
         scale: Any,
+        origin: Any,
     ) -> Any:
         def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
-            a, row_stride, k_stride, b, b_stride, length, into, stride, rows, columns, base, scale = arguments
+            a, row_stride, k_stride, b, b_stride, length, into, stride, rows, columns, base, scale, origin = arguments
             build = Pairs(llvm) if is_narrow else Builder(llvm)
             sums = Sums(build, most_rows, vectors)
             mask = build.lanes_below(columns) if is_masked else None
@@ -143,22 +144,28 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool, is_narrow: bool = 
                 rows = [build.place(address, index(r), stride) for r in range(most_rows)]
                 return [[llvm.add(row, index(4 * LANES * v)) for v in range(vectors)] for row in rows]
 
-            made, added_to = places(into), places(base)
-            is_written = llvm.icmp_signed("==", base, index(0))
-            with llvm.if_else(is_written) as (written, added):
-                with written:
-                    for r in range(most_rows):
-                        with llvm.if_then(llvm.icmp_signed("<", index(r), rows)):
-                            for v in range(vectors):
-                                store(sums[r, v], made[r][v])
-                with added:
-                    factor = build.splat(scale)
-                    for r in range(most_rows):
-                        with llvm.if_then(llvm.icmp_signed("<", index(r), rows)):
-                            for v in range(vectors):
-                                store(build.fma(factor, sums[r, v], load(added_to[r][v])), made[r][v])
+            made, added_to, origins = places(into), places(base), places(origin)
+
+            def store_all(value: Callable[[int, int], Any]) -> None:
+                for r in range(most_rows):
+                    with llvm.if_then(llvm.icmp_signed("<", index(r), rows)):
+                        for v in range(vectors):
+                            store(value(r, v), made[r][v])
+
+            def added(r: int, v: int) -> Any:
+                return build.fma(factor, sums[r, v], load(added_to[r][v]))
+
+            factor = build.splat(scale)
+            with llvm.if_else(llvm.icmp_signed("==", base, index(0))) as (is_written, is_added):
+                with is_written:
+                    store_all(lambda r, v: sums[r, v])
+                with is_added, llvm.if_else(llvm.icmp_signed("==", origin, index(0))) as (is_there, is_way):
+                    with is_there:
+                        store_all(added)
+                    with is_way:
+                        store_all(lambda r, v: llvm.fsub(load(origins[r][v]), added(r, v)))
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 11, types.float32), generate
+        return types.void(*[types.intp] * 11, types.float32, types.intp), generate
 
     return outer
