@@ -1,7 +1,11 @@
 """Workers that a kernel takes from x_t to their update, where nothing else happens on the way."""
 
+from collections.abc import Sequence
+from itertools import groupby
+
 import numpy as np
 import torch
+from torch import Tensor
 
 from fl_platform.algorithms.base import Algorithm, ProjectedDescent, has_default
 from fl_platform.engines.local_sgd import LocalSGD
@@ -73,7 +77,15 @@ class WholeTraining:
                 rule.record(records.record, found)
             of_previous = has_batch[2:].sum(axis=0)
             passes += has_batch[0 if before is not None else 1 :].sum(axis=0) + of_previous
-        for row, (own, count) in enumerate(zip(losses, steps.tolist(), strict=True), start=rows.start):
-            torch.mean(own[:count], 0, out=result.loss[row])
+        mean_losses(losses, steps.tolist(), result.loss[rows])
         work.gradient_passes[rows] += passes
         return records
+
+
+def mean_losses(losses: Tensor, steps: Sequence[int], into: Tensor) -> None:
+    """The means of each worker's losses (workers, steps) over as many as it took; of equally many at once."""
+    start = 0
+    for count, group in groupby(steps):
+        stop = start + len(list(group))
+        torch.mean(losses[start:stop, :count], 1, out=into[start:stop])
+        start = stop

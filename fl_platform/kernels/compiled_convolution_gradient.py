@@ -8,21 +8,14 @@ from collections.abc import Callable
 
 from fl_platform.kernels.compiled_convolution import narrow_image
 from fl_platform.kernels.compiled_perceptron import copy
-from fl_platform.kernels.compiled_rows import (
-    adding,
-    clear,
-    note_entries,
-    note_pairs,
-    pack_narrow_rows,
-    pack_rows,
-    take_apart,
-)
+from fl_platform.kernels.compiled_rows import adding, clear, noting, packing, take_apart
 from fl_platform.kernels.convolution_gradient_tiles import NUMBERS, list_tile, put_in_order, window_tile
 
 
 def of_weight_in(is_narrow: bool) -> Callable[..., None]:
     """Make the gradient of weights and bias with products in bfloat16 or in float32."""
-    size, of_a_vector, add_all = 2 if is_narrow else 4, NUMBERS if is_narrow else NUMBERS // 2, adding(is_narrow)
+    size, of_a_vector = (2, NUMBERS) if is_narrow else (4, NUMBERS // 2)
+    add_all, note_entries = adding(is_narrow), noting(is_narrow)
 
     def of_weight(
         gradient: int,
@@ -62,16 +55,10 @@ def of_weight_in(is_narrow: bool) -> Callable[..., None]:
             elif length % of_a_vector and first + some == images:  # vectors reach beyond a row: not beyond all
                 copy(source, room, some * numbers)
                 source = room
-            if is_narrow:
-                note_pairs(
-                    *(gradient + 2 * start, which + start, some, rows, columns, height, width),
-                    *(outputs, entries, into_bias),
-                )
-            else:
-                note_entries(
-                    *(gradient + 4 * start, which + start, some, rows, columns, height, width),
-                    *(outputs, entries, entries + apart, into_bias),
-                )
+            note_entries(
+                *(gradient + size * start, which + start, some, rows, columns, height, width),
+                *(outputs, entries, entries + apart, into_bias),
+            )
             for output in range(outputs):
                 add_all(
                     *(entries + 4 * output, 4 * outputs, apart, (some * rows * columns + 1) // 2),
@@ -85,7 +72,8 @@ def of_weight_in(is_narrow: bool) -> Callable[..., None]:
 
 def of_images_in(is_narrow: bool) -> Callable[..., None]:
     """Make the gradient of images in bfloat16 or in float32."""
-    size, of_a_vector, list_pixels = 2 if is_narrow else 4, NUMBERS if is_narrow else NUMBERS // 2, list_tile(is_narrow)
+    size, of_a_vector = (2, NUMBERS) if is_narrow else (4, NUMBERS // 2)
+    pack_rows, list_pixels = packing(is_narrow), list_tile(is_narrow)
     window_of_3, window_of_5 = window_tile(3, is_narrow), window_tile(5, is_narrow)
 
     def of_images(
@@ -114,10 +102,7 @@ def of_images_in(is_narrow: bool) -> Callable[..., None]:
         rows, columns = (height - kernel_rows + 1) // 2, (width - kernel_columns + 1) // 2
         numbers, cells, most = height * width * channels, rows * columns, outputs + 16
         line, apart = size * kernel_columns * channels, 16 * cells * most
-        if is_narrow:
-            pack_narrow_rows(weight, outputs, channels, kernel_rows, kernel_columns, packed)
-        else:
-            pack_rows(weight, outputs, channels, kernel_rows, kernel_columns, packed)
+        pack_rows(weight, outputs, channels, kernel_rows, kernel_columns, packed)
         for image in range(images):
             sums = room if is_narrow else into + 4 * image * numbers
             clear(sums, numbers)

@@ -1,6 +1,7 @@
 """What the gradients of convolutions are summed from: rows with a gradient each, noted, added and put in order."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -105,99 +106,93 @@ def clear(place: int, count: int) -> None:
         numbers[k] = np.float32(0)
 
 
-@inlined
-def pack_rows(weight: int, outputs: int, channels: int, kernel_rows: int, kernel_columns: int, into: int) -> None:
-    """Write weights by output, row, column and channel."""
-    numbers, found, k = floats(weight), floats(into), 0
-    for output in range(outputs):
-        for channel in range(channels):
-            for row in range(kernel_rows):
-                for column in range(kernel_columns):
-                    place = ((output * kernel_rows + row) * kernel_columns + column) * channels + channel
-                    found[place] = numbers[k]
-                    k += 1
+def packing(is_narrow: bool) -> Callable[..., None]:
+    """Make a function that puts weights in order."""
+    write = write_narrow if is_narrow else write_float
 
-
-@inlined
-def pack_narrow_rows(
-    weight: int, outputs: int, channels: int, kernel_rows: int, kernel_columns: int, into: int
-) -> None:
-    """``pack_rows`` in bfloat16."""
-    numbers, found, k = floats(weight), pointer(into, np.uint16(0)), 0
-    for output in range(outputs):
-        for channel in range(channels):
-            for row in range(kernel_rows):
-                for column in range(kernel_columns):
-                    place = ((output * kernel_rows + row) * kernel_columns + column) * channels + channel
-                    found[place] = rounded(numbers[k])
-                    k += 1
-
-
-@inlined
-def note_entries(
-    gradient: int,
-    which: int,
-    images: int,
-    rows: int,
-    columns: int,
-    height: int,
-    width: int,
-    outputs: int,
-    entries: int,
-    factors: int,
-    into_bias: int,
-) -> None:
-    """For all maxima the pixel that has the gradient, and it, in an even number of rows; and the sum of gradients."""
-    numbers, places = floats(gradient), pointer(which, np.uint8(0))
-    noted, found, terms, k = pointer(entries, np.uint32(0)), floats(factors), floats(into_bias), 0
-    for image in range(images):
-        for row in range(rows):
-            for column in range(columns):
-                corner = np.uint32((image * height + 2 * row) * width + 2 * column)
-                for output in range(outputs):
-                    place = np.uint32(places[k + output])
-                    number = numbers[k + output] if place < np.uint32(4) else np.float32(0)
-                    below = np.uint32(np.uint32((place >> np.uint32(1)) & np.uint32(1)) * np.uint32(width))
-                    noted[k + output] = np.uint32(corner + below + (place & np.uint32(1)))
-                    found[k + output] = number
-                    terms[output] += number
-                k += outputs
-    if images * rows * columns % 2:
+    @inlined
+    def pack_rows(weight: int, outputs: int, channels: int, kernel_rows: int, kernel_columns: int, into: int) -> None:
+        """Write weights by output, row, column and channel."""
+        numbers, k = floats(weight), 0
         for output in range(outputs):
-            noted[k + output], found[k + output] = noted[k + output - outputs], np.float32(0)
+            for channel in range(channels):
+                for row in range(kernel_rows):
+                    for column in range(kernel_columns):
+                        place = ((output * kernel_rows + row) * kernel_columns + column) * channels + channel
+                        write(into, place, numbers[k])
+                        k += 1
+
+    made: Callable[..., None] = pack_rows
+    return made
 
 
 @inlined
-def note_pairs(
-    gradient: int,
-    which: int,
-    images: int,
-    rows: int,
-    columns: int,
-    height: int,
-    width: int,
-    outputs: int,
-    entries: int,
-    into_bias: int,
-) -> None:
-    """``note_entries`` of pixels and gradients in bfloat16 side by side."""
-    numbers, places = pointer(gradient, np.uint16(0)), pointer(which, np.uint8(0))
-    noted, terms, k = pointer(entries, np.uint32(0)), floats(into_bias), 0
-    for image in range(images):
-        for row in range(rows):
-            for column in range(columns):
-                corner = np.uint32((image * height + 2 * row) * width + 2 * column)
-                for output in range(outputs):
-                    place = np.uint32(places[k + output])
-                    number = np.uint32(numbers[k + output]) if place < np.uint32(4) else np.uint32(0)
-                    below = np.uint32(np.uint32((place >> np.uint32(1)) & np.uint32(1)) * np.uint32(width))
-                    pixel = np.uint32(corner + below + (place & np.uint32(1)))
-                    noted[k + output] = np.uint32(pixel << np.uint32(16)) | number
-                    terms[output] += np.uint32(number << np.uint32(16)).view(np.float32)
-                k += outputs
-    if images * rows * columns % 2:
-        for output in range(outputs):
-            noted[k + output] = noted[k + output - outputs] & np.uint32(0xFFFF0000)
+def write_float(into: int, place: int, number: Any) -> None:
+    """Write a number."""
+    floats(into)[place] = number
+
+
+@inlined
+def write_narrow(into: int, place: int, number: Any) -> None:
+    """Write a number in bfloat16."""
+    pointer(into, np.uint16(0))[place] = rounded(number)
+
+
+def noting(is_narrow: bool) -> Callable[..., None]:
+    """Make a function that lists which pixels have gradients."""
+    note, half = note_narrow if is_narrow else note_float, np.uint32(16 if is_narrow else 0)
+
+    @inlined
+    def note_entries(
+        gradient: int,
+        which: int,
+        images: int,
+        rows: int,
+        columns: int,
+        height: int,
+        width: int,
+        outputs: int,
+        entries: int,
+        factors: int,
+        into_bias: int,
+    ) -> None:
+        """For all maxima the pixel that has the gradient, and it, in an even number of rows; and the sum of gradients.
+
+        Gradients are apart from the pixels, among ``factors``; those of bfloat16 beside them.
+        """
+        places, noted, terms, k = pointer(which, np.uint8(0)), pointer(entries, np.uint32(0)), floats(into_bias), 0
+        for image in range(images):
+            for row in range(rows):
+                for column in range(columns):
+                    corner = np.uint32((image * height + 2 * row) * width + 2 * column)
+                    for output in range(outputs):
+                        place = np.uint32(places[k + output])
+                        below = np.uint32(np.uint32((place >> np.uint32(1)) & np.uint32(1)) * np.uint32(width))
+                        pixel = np.uint32(corner + below + (place & np.uint32(1)))
+                        terms[output] += note(gradient, place < np.uint32(4), pixel, entries, factors, k + output)
+                    k += outputs
+        if images * rows * columns % 2:
+            for output in range(outputs):
+                note(gradient, False, noted[k + output - outputs] >> half, entries, factors, k + output)
+
+    made: Callable[..., None] = note_entries
+    return made
+
+
+@inlined
+def note_float(gradient: int, is_some: bool, pixel: Any, entries: int, factors: int, k: int) -> Any:
+    """Write a pixel and its gradient; returns that."""
+    number = floats(gradient)[k] if is_some else np.float32(0)
+    pointer(entries, np.uint32(0))[k], floats(factors)[k] = pixel, number
+    return number
+
+
+@inlined
+def note_narrow(gradient: int, is_some: bool, pixel: Any, entries: int, factors: int, k: int) -> Any:
+    """``note_float`` in bfloat16, both in one number."""
+    number = np.uint32(pointer(gradient, np.uint16(0))[k]) if is_some else np.uint32(0)
+    pointer(entries, np.uint32(0))[k] = np.uint32(pixel << np.uint32(16)) | number
+    return np.uint32(number << np.uint32(16)).view(np.float32)
 
 
 @inlined
