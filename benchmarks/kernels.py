@@ -41,6 +41,7 @@ GRADMA = w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100")
 HOOK_BY_HOOK = [*GRADMA, "algorithm.qp.log_errors=true"]  # which the kernel of all steps leaves to local_direction
 GRADMA_S = w1_arguments("algorithm.name=gradma_s", "algorithm.memory_size=100")
 LENET = w1_arguments("data.name=random_cifar10", "model.name=lenet5")  # W2
+LENET_BF16 = [*LENET, "precision=bf16-mixed"]
 OTHERS = SimpleNamespace(of=lambda network, dtype: None)  # in whose eyes no network is a perceptron
 
 
@@ -65,6 +66,8 @@ CASES = (
     Case("whole workers, two threads", TWO_THREADS, LocalTraining, "takes_whole_workers", lambda *_: False),
     Case("whole workers, 100 small ones", SMALL, LocalTraining, "takes_whole_workers", lambda *_: False),
     Case("descend", FEDBN, SingleObjective, "descend", lambda *_: None),
+    Case("steps of tensors, LeNet-5", LENET, SingleObjective, "descend", lambda *_: None),
+    Case("steps of tensors, LeNet-5, bf16-mixed", LENET_BF16, SingleObjective, "descend", lambda *_: None),
     Case("perceptron, evaluation", FEDAVG, evaluation, "Perceptron", OTHERS),
     Case("perceptron, evaluation with BatchNorm", [*FEDAVG, "model.norm=batch"], evaluation, "Perceptron", OTHERS),
     Case("linear layers, GroupNorm", [*FEDAVG, "model.norm=group"], linear, "linear", F.linear),
@@ -73,11 +76,9 @@ CASES = (
     Case("linear layers, LeNet-5, bf16-mixed", [*LENET, "precision=bf16-mixed"], linear, "linear", F.linear),
     Case("linear layers, bf16-mixed", w1_arguments("precision=bf16-mixed"), linear, "linear", F.linear),
     Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
-    Case("pooling, bf16-mixed", [*LENET, "precision=bf16-mixed"], pooling, "max_pool2d", F.max_pool2d),
+    Case("pooling, bf16-mixed", LENET_BF16, pooling, "max_pool2d", F.max_pool2d),
     Case("maxima of convolutions", LENET, convolution, "maxima", lambda *_: None),
-    Case(
-        "maxima of convolutions, bf16-mixed", [*LENET, "precision=bf16-mixed"], convolution, "maxima", lambda *_: None
-    ),
+    Case("maxima of convolutions, bf16-mixed", LENET_BF16, convolution, "maxima", lambda *_: None),
     Case("whole workers, GradMA", GRADMA, LocalTraining, "takes_whole_workers", lambda *_: False),
     Case("worker projection", HOOK_BY_HOOK, gradma, "project_stack", qp.project_stack),
     Case(

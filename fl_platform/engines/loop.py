@@ -11,6 +11,7 @@ from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalWork
 from fl_platform.kernels import convolution, linear, pooling
+from fl_platform.models.code import code_of
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
 from fl_platform.models.network import Output, Weights
@@ -78,12 +79,23 @@ class SingleObjective(StackedObjective):
         return gradient, loss.view(1)
 
     def descend(self, params: Stack, buffers: Stack, rate: float) -> Tensor | None:
-        perceptron = self._perceptron
-        if perceptron is None:
+        if self._perceptron is not None:
+            blocks = self._blocks()
+            losses = [self._perceptron.descend(params.view(-1), buffers.view(-1), *block, rate) for block in blocks]
+        elif code_of(params) == "cpu":
+            weights = self._network.parameters.views(params.view(-1))
+            losses = [self._take_step(step, weights, buffers, rate) for step in range(len(self._plan.widths))]
+        else:  # where one operation on the whole vector takes less time than one on each tensor
             return None
-        losses = [perceptron.descend(params.view(-1), buffers.view(-1), *block, rate) for block in self._blocks()]
         self._count(slice(None))
         return torch.cat(losses).unsqueeze(1)
+
+    def _take_step(self, step: int, weights: Weights, buffers: Stack, rate: float) -> Tensor:
+        """A step along each tensor's own gradient, in place: (1,) its loss."""
+        self.load(step)
+        gradients, loss = self._gradients(weights, buffers, self._next_keys(), updates_statistics=True)
+        torch._foreach_sub_(weights, gradients, alpha=rate)
+        return loss
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
         """The batches of all steps, some at a time."""

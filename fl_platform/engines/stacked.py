@@ -3,6 +3,8 @@
 Batched products and grouped convolutions through torch.vmap; nothing waits for the device.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -62,14 +64,20 @@ class StackedObjective(Objective):
     ) -> tuple[Stack, Tensor]:
         size = len(self._labels)
         views = self._network.parameters.views(self.own(params.expand(size, -1)))
-        leaves = [view.detach().requires_grad_() for view in views]
+        gradients, losses = self._gradients(views, buffers, keys, updates_statistics)
+        stack = self._training.empty("gradient", size, self._work)
+        return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=stack), losses
+
+    def _gradients(
+        self, weights: Weights, buffers: Stack | Vector, keys: Tensor, updates_statistics: bool
+    ) -> tuple[Sequence[Tensor], Tensor]:
+        """The gradient of each tensor of parameters on the current batch; (S,) losses."""
+        leaves = [weight.detach().requires_grad_() for weight in weights]
         with allowing_tf32(self._network.allows_tf32):
             output = self.forward(leaves, buffers, self._x, keys, train=True, updates_statistics=updates_statistics)
             loss = self._training.algorithm.local_loss(self._view(output))
-            check_losses(self._training.algorithm, loss, size, params.device)
-            gradients = torch.autograd.grad(loss.sum(), leaves)
-        stack = self._training.empty("gradient", size, self._work)
-        return torch.cat([gradient.reshape(size, -1) for gradient in gradients], dim=1, out=stack), loss.detach()
+            check_losses(self._training.algorithm, loss, len(self._labels), buffers.device)
+            return torch.autograd.grad(loss.sum(), leaves), loss.detach()
 
     def gradient_at(self, params: Stack | Vector) -> Stack:
         return self.gradient(params, self._work.global_buffers, updates_statistics=False)[0]
