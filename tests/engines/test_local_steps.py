@@ -6,6 +6,7 @@ import torch
 from fl_platform.algorithms.base import LocalBatch, LocalRun, LocalStep
 from fl_platform.algorithms.fedavg import FedAvg
 from fl_platform.data.sets.base import Dataset
+from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation.build import build
 from fl_platform.kernels.perceptron import Perceptron
@@ -154,6 +155,33 @@ def test_steps_at_once_are_those_of_autograd_but_for_rounding(whole_workers, nor
     assert steps[0] == steps[1] == steps[2] > 0
     assert not at_once.equal(by_autograd)
     assert (at_once - exact).norm() <= 2 * (by_autograd - exact).norm()
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64", "bf16-mixed"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("model.norm=none",),  # with dropout
+        ("model.norm=batch", "buffers=local", "cohort_size=6", "local_steps=5"),
+        ("model.norm=batch", "work.name=by_speed", "work.speed_spread=3", "local_steps=6", "threads=2"),
+        ("algorithm.name=fedavgm", "local_lr_schedule=cosine", "num_rounds=2"),
+    ],
+    ids=" ".join,
+)
+def test_steps_in_place_have_the_bits_of_steps_of_a_vector(monkeypatch, precision, args):
+    config = make_config("engine=loop", "model.name=lenet5", "num_rounds=1", f"precision={precision}", *args)
+    images = described(type(synthetic_dataset((3, 16, 16))), shape=(3, 16, 16), flip=True)
+    in_place = train(config, dataset=images)
+    monkeypatch.setattr(SingleObjective, "descend", lambda *_: None)
+    assert_equal(in_place, train(config, dataset=images))
+
+
+def test_steps_in_place_take_no_gradient_as_one_vector(monkeypatch):
+    taken, empty = [], LocalTraining.empty
+    monkeypatch.setattr(LocalTraining, "empty", lambda self, *args: taken.append(args[0]) or empty(self, *args))
+    config = make_config("engine=loop", "model.name=lenet5", "num_rounds=1")
+    train(config, dataset=synthetic_dataset((3, 16, 16)))
+    assert taken == ["params"] * 3  # of three workers
 
 
 @pytest.mark.parametrize("args", [("engine=stacked",), ("engine=loop", "algorithm.name=fedprox")])
