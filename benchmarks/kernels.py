@@ -31,8 +31,9 @@ from fl_platform.engines.loop import SingleObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.federation.build import build, make_algorithm
 from fl_platform.federation.trainer import attach, make_trainer, quieten_lightning
-from fl_platform.kernels import convolution, linear, pooling, row_products
+from fl_platform.kernels import convolution, dropout, linear, pooling, row_products
 from fl_platform.kernels.recycled import Recycler
+from fl_platform.models.layers import dropped
 
 FEDBN = w1_arguments("algorithm.name=fedbn", "model.norm=batch")  # whose workers keep what the kernel above does not
 SMALL = small_args("data.name=random_small", "num_workers=1000", "cohort_size=100")
@@ -77,6 +78,8 @@ CASES = (
     Case("linear layers, bf16-mixed", w1_arguments("precision=bf16-mixed"), linear, "linear", F.linear),
     Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
     Case("pooling, bf16-mixed", LENET_BF16, pooling, "max_pool2d", F.max_pool2d),
+    Case("dropout", LENET, dropout, "dropout", dropped),
+    Case("dropout, bf16-mixed", LENET_BF16, dropout, "dropout", dropped),
     Case("maxima of convolutions", LENET, convolution, "maxima", lambda *_: None),
     Case("maxima of convolutions, bf16-mixed", LENET_BF16, convolution, "maxima", lambda *_: None),
     Case("whole workers, GradMA", GRADMA, LocalTraining, "takes_whole_workers", lambda *_: False),

@@ -10,7 +10,7 @@ from fl_platform.data.device_samples import channels_last
 from fl_platform.engines.stacked import StackedObjective
 from fl_platform.engines.training import LocalTraining
 from fl_platform.engines.work import LoadedPlan, LocalWork
-from fl_platform.kernels import convolution, linear, pooling
+from fl_platform.kernels import convolution, dropout, linear, pooling
 from fl_platform.models.code import code_of
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.models.layers import Pass
@@ -122,6 +122,7 @@ class SingleObjective(StackedObjective):
             updates_statistics,
             max_pool2d=pooling.max_pool2d,
             linear=linear.linear,
+            dropout=dropout.dropout,
             maxima=convolution.maxima,
         )
         batch, statistics = x.flatten(0, 1), buffers.view(-1)

@@ -31,6 +31,7 @@ from fl_platform.engines.transfer import to_device
 from fl_platform.engines.whole_workers import WholeTraining
 from fl_platform.engines.work import LoadedPlan, LocalResult, LocalWork, part_of
 from fl_platform.kernels.convolution import compile_convolution
+from fl_platform.kernels.dropout import compile_dropout
 from fl_platform.kernels.linear import compile_linear
 from fl_platform.kernels.perceptron import Perceptron
 from fl_platform.kernels.pooling import compile_pooling
@@ -98,6 +99,7 @@ class LocalTraining:
         if is_on_cpu:
             compile_pooling(network, samples.dtype)
             compile_convolution(network, samples.dtype)
+            compile_dropout(network, samples.dtype)
             if self.perceptron is None:
                 compile_linear(network, samples.dtype)
             elif self.whole is None or not (self.whole.is_plain or self.whole.is_projected):

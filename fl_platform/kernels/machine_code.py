@@ -24,6 +24,11 @@ ARGUMENTS: dict[str, Any] = {"n": ctypes.c_int64, "x": ctypes.c_double}
 """Integers, which may be addresses, and numbers."""
 
 ENTRIES: dict[str, dict[str, str]] = {
+    "compiled_dropout": {
+        f"{way}_{kind}": arguments
+        for way, arguments in (("forward", "n" * 7 + "x"), ("backward", "nnnnx"))
+        for kind in ("float32", "bfloat16")
+    },
     "compiled_linear": {"forward": "n" * 7, "backward": "n" * 8},
     "compiled_perceptron": {"train": "n" * 14 + "xn"},
     "compiled_scores": {"scores": "n" * 13},

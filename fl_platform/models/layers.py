@@ -22,12 +22,24 @@ from fl_platform.models.recurrent import adopted
 from fl_platform.models.stack_norm import WorkerNorm
 
 
+def dropped(x: Tensor, key: Tensor, probability: float, stream: int, shape: Sequence[int]) -> Tensor:
+    """Dropout by a mask of this shape, a function of the key and the stream."""
+    keep = noise.keep_mask(key, math.prod(shape), probability, stream)
+    return x * keep.view(shape) / kept_share(probability)
+
+
+def kept_share(probability: float) -> float:
+    """What dropout divides by."""
+    return (1 - probability) or 1
+
+
 @dataclass
 class Pass:
     """One forward pass of one worker.
 
-    mask: (B,) False for padding, None when every row is real. key: scalar int64 dropout key. max_pool2d, linear: what
-    computes the layers of these names. maxima: what computes a convolution, its maxima and ReLU in one, or gives None.
+    mask: (B,) False for padding, None when every row is real. key: scalar int64 dropout key. max_pool2d, linear,
+    dropout: what computes the layers of these names. maxima: what computes a convolution, its maxima and ReLU in one,
+    or gives None.
     """
 
     train: bool
@@ -37,6 +49,7 @@ class Pass:
     features: Tensor | None = None
     max_pool2d: Callable[..., Any] = F.max_pool2d
     linear: Callable[..., Tensor] = F.linear
+    dropout: Callable[..., Tensor] = dropped
     maxima: Callable[..., Tensor | None] | None = None
     dropout_layers: int = field(default=0)
 
@@ -135,9 +148,9 @@ class Dropout(nn.Module):
         if active.key is None:
             raise RuntimeError("a training pass through dropout needs a key")
         shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.channels else x.shape
-        keep = noise.keep_mask(active.key, math.prod(shape), self.probability, stream=active.dropout_layers)
+        stream = active.dropout_layers
         active.dropout_layers += 1
-        return x * keep.view(shape) / ((1 - self.probability) or 1)
+        return active.dropout(x, active.key, self.probability, stream, shape)
 
 
 class MaxPool2d(nn.MaxPool2d):
