@@ -42,6 +42,7 @@ GRADMA = w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100")
 HOOK_BY_HOOK = [*GRADMA, "algorithm.qp.log_errors=true"]  # which the kernel of all steps leaves to local_direction
 GRADMA_S = w1_arguments("algorithm.name=gradma_s", "algorithm.memory_size=100")
 LENET = w1_arguments("data.name=random_cifar10", "model.name=lenet5")  # W2
+DROPOUT_MLP = w1_arguments("model.name=benchmarks.synthetic.DropoutMlp")
 LENET_BF16 = [*LENET, "precision=bf16-mixed"]
 OTHERS = SimpleNamespace(of=lambda network, dtype: None)  # in whose eyes no network is a perceptron
 
@@ -79,6 +80,7 @@ CASES = (
     Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
     Case("pooling, bf16-mixed", LENET_BF16, pooling, "max_pool2d", F.max_pool2d),
     Case("dropout", LENET, dropout, "dropout", dropped),
+    Case("dropout, perceptron", DROPOUT_MLP, dropout, "dropout", dropped),
     Case("dropout, bf16-mixed", LENET_BF16, dropout, "dropout", dropped),
     Case("maxima of convolutions", LENET, convolution, "maxima", lambda *_: None),
     Case("maxima of convolutions, bf16-mixed", LENET_BF16, convolution, "maxima", lambda *_: None),

@@ -29,6 +29,19 @@ class Wide(nn.Module):
         return out
 
 
+class DropoutMlp(nn.Module):
+    """W1's perceptron with dropout behind each hidden layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        hidden = (nn.Linear(784, 200), nn.ReLU(), nn.Dropout(0.2), nn.Linear(200, 100), nn.ReLU(), nn.Dropout(0.5))
+        self.layers = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(100, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layers(x)
+        return out
+
+
 def width_for(dimension: int) -> int:
     """The width of ``Wide`` that comes closest to a number of parameters."""
     return max(1, round((dimension - 10) / 27))

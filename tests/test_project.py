@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "qp": {"errors"},
     "data": {"config", "errors", "noise", "seeding"},
     "models": {"config", "errors", "noise", "seeding"},
-    "kernels": {"errors", "models", "qp", "runs"},
+    "kernels": {"errors", "models", "noise", "qp", "runs"},
     "algorithms": {"config", "errors", "kernels", "models", "paper", "qp", "runs", "seeding"},
     "engines": {"algorithms", "data", "errors", "kernels", "models", "seeding"},
     "federation": {

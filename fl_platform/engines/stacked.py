@@ -3,8 +3,6 @@
 Batched products and grouped convolutions through torch.vmap; nothing waits for the device.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -70,7 +68,7 @@ class StackedObjective(Objective):
 
     def _gradients(
         self, weights: Weights, buffers: Stack | Vector, keys: Tensor, updates_statistics: bool
-    ) -> tuple[Sequence[Tensor], Tensor]:
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
         """The gradient of each tensor of parameters on the current batch; (S,) losses."""
         leaves = [weight.detach().requires_grad_() for weight in weights]
         with allowing_tf32(self._network.allows_tf32):
