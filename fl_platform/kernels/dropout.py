@@ -1,7 +1,12 @@
 """Dropout and its gradient, compiled on a CPU. The plain twin is ``models.layers.dropped``.
 
-torch hashes positions, compares, multiplies and divides in 25 passes over memory, and takes two on the way back. The
-compiled one takes one each, and keeps a byte for each number. All results have the same bits.
+torch hashes positions, compares, multiplies and divides in some twenty passes over memory, and takes two on the way
+back. The compiled one takes one each, and keeps a byte for each number. All results have the same bits.
+
+Gain (``python -m benchmarks.kernels --only dropout``, AMD EPYC under changing load, one thread, CPU time of rounds with
+and without in turn): 18 % of a round of a perceptron with dropout, 61 ms for 75, and 4 % of one of W2 in bf16-mixed,
+734 for 765. W2's local steps alone, the same ones in turn: 5 % in float32, 366 ms for 385, and 7 % in bf16-mixed, 266
+for 285. 64 rows of 512 take 17 and 17 us for 147 and 37.
 """
 
 from collections.abc import Callable, Sequence
