@@ -23,7 +23,7 @@ from benchmarks.federation import threads, w1_arguments
 from benchmarks.scaling import WIDE, small_args
 from benchmarks.synthetic import width_for
 from fl_platform import qp
-from fl_platform.algorithms import gradma
+from fl_platform.algorithms import gradma, memory
 from fl_platform.config.compose import compose
 from fl_platform.config.resolve import resolve
 from fl_platform.engines import evaluation
@@ -41,6 +41,10 @@ FEDAVG, TWO_THREADS = w1_arguments(), w1_arguments("threads=2")
 GRADMA = w1_arguments("algorithm.name=gradma", "algorithm.memory_size=100")
 HOOK_BY_HOOK = [*GRADMA, "algorithm.qp.log_errors=true"]  # which the kernel of all steps leaves to local_direction
 GRADMA_S = w1_arguments("algorithm.name=gradma_s", "algorithm.memory_size=100")
+SMALL_GRADMA_S = small_args(
+    *("data.name=random_small", "num_workers=100", "cohort_size=10", "algorithm.name=gradma_s"),
+    "algorithm.memory_size=100",
+)
 LENET = w1_arguments("data.name=random_cifar10", "model.name=lenet5")  # W2
 DROPOUT_MLP = w1_arguments("model.name=benchmarks.synthetic.DropoutMlp")
 LENET_BF16 = [*LENET, "precision=bf16-mixed"]
@@ -103,6 +107,8 @@ CASES = (
     ),
     Case("row products, GradMA-S", GRADMA_S, row_products, "compiled_row_products", matrix_products),
     Case("row products, GradMA", GRADMA, row_products, "compiled_row_products", matrix_products),
+    Case("many anchors", GRADMA, memory, "solve", qp.solve),
+    Case("many anchors, small network", SMALL_GRADMA_S, memory, "solve", qp.solve),
 )
 
 

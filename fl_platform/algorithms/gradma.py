@@ -43,6 +43,7 @@ from fl_platform.algorithms.memory import GradientMemory
 from fl_platform.algorithms.memory_rules import MemoryRules, default_memory_size
 from fl_platform.algorithms.momentum import SlowMomentum
 from fl_platform.config.options import group, option
+from fl_platform.kernels.many_anchors import compiled_active_set
 from fl_platform.kernels.worker_projection import compile_projection, project_stack
 from fl_platform.models.flat import Stack, Vector
 from fl_platform.runs import metrics
@@ -203,6 +204,8 @@ class ProjectedServer(MemoryRules, SlowMomentum):
         self._is_shared = self.memory_shard and self._ranks.size > 1
         size = default_memory_size(federation.num_workers) if self.memory_size is None else self.memory_size
         if size:
+            if self.qp.solver == "exact":
+                compiled_active_set()  # ahead of the first round
             segments = federation.layout.segments if self.qp.scope == "tensor" else [(0, dim)]
             self.memory = GradientMemory(
                 size,

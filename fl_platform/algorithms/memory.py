@@ -14,8 +14,9 @@ from torch import Tensor
 
 from fl_platform.algorithms.policies import Slots, get_policy
 from fl_platform.errors import UserError
+from fl_platform.kernels.many_anchors import solve
 from fl_platform.kernels.row_products import NARROW, compile_products, row_products
-from fl_platform.qp import Projection, solve
+from fl_platform.qp import Projection
 from fl_platform.qp.dual import EXACT_GRAM
 from fl_platform.qp.projection import Segments, check_segments
 from fl_platform.runs import metrics
@@ -57,6 +58,8 @@ class GradientMemory:
         self.policy = get_policy(policy)
         self.segments = check_segments(segments, dimension)
         self.rows = torch.zeros(size, dimension, dtype=dtype, device=device)
+        is_exact = [dtype == torch.float64 or stop - start <= NARROW for start, stop in self.segments]
+        self._resolution = torch.tensor([EXACT_GRAM if exact else FLOAT32_GRAM for exact in is_exact])
         compile_products(self.rows)
         self.gram = torch.zeros(len(self.segments), size, size, dtype=torch.float64)
         self.scale = torch.zeros(size, dtype=torch.float64)
@@ -161,7 +164,7 @@ class GradientMemory:
             margin=margin,
             drop_threshold=drop_threshold,
             solver=solver,
-            resolution=self._resolution(),
+            resolution=self._resolution,
             on_failure=on_failure,
         )
         projected, is_active = vector.clone(), (solution.multipliers != 0).any(-1).tolist()
@@ -187,11 +190,6 @@ class GradientMemory:
             total.add_(self.rows[slot, start:stop], alpha=float(weights[slot]))
         return total
 
-    def _resolution(self) -> Tensor:
-        exact = self.rows.dtype == torch.float64
-        widths = [stop - start for start, stop in self.segments]
-        return torch.tensor([EXACT_GRAM if exact or width <= NARROW else FLOAT32_GRAM for width in widths])
-
     def _products(self, vector: Tensor | None) -> Tensor:
         """(L, used + 1) inner products of the vector with all rows and itself; renews stale Gram entries on the way."""
         stale = torch.from_numpy(np.flatnonzero(self.is_stale))
@@ -213,7 +211,7 @@ class GradientMemory:
         total = torch.zeros(len(self.segments), count, used + 1, dtype=torch.float64, device=self.rows.device)
         for index, (start, stop) in enumerate(self.segments):
             total[index, :, :used] = row_products(self.rows[:used], slots, vector, start, stop)
-            total[index, -1, used] = vector[start:stop].double().square().sum()
+            total[index, -1, used] = torch.linalg.vector_norm(vector[start:stop], dtype=torch.float64).square()
         return total
 
     def statistics(self) -> dict[str, float]:

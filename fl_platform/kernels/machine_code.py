@@ -24,6 +24,7 @@ ARGUMENTS: dict[str, Any] = {"n": ctypes.c_int64, "x": ctypes.c_double}
 """Integers, which may be addresses, and numbers."""
 
 ENTRIES: dict[str, dict[str, str]] = {
+    "compiled_active_set": {"solve": "n" * 8 + "xx"},
     "compiled_dropout": {
         f"{way}_{kind}": arguments
         for way, arguments in (("forward", "n" * 7 + "x"), ("backward", "nnnnx"))

@@ -88,8 +88,13 @@ def _excess(dual: Dual, found: Tensor, resolution: Tensor, solver: str) -> Tenso
     It is NaN, which no tolerance admits, for multipliers whose sum no number holds.
     """
     length = found.abs().sum(-1).clamp_min(1)
-    excess: Tensor = dual.residual(found) / (resolution.sqrt().mul(3).clamp_min(TOLERANCE[solver]) * length.sqrt())
+    excess: Tensor = dual.residual(found) / (accepted(resolution, solver) * length.sqrt())
     return torch.where(torch.isfinite(length), excess, torch.nan)
+
+
+def accepted(resolution: Tensor, solver: str) -> Tensor:
+    """The residual that is accepted where multipliers are short, for Gram entries known to ``resolution``."""
+    return resolution.sqrt().mul(3).clamp_min(TOLERANCE[solver])
 
 
 def _second_try(dual: Dual, found: Tensor, failed: Tensor, resolution: Tensor) -> Tensor:
