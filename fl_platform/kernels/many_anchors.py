@@ -5,7 +5,7 @@ numbers than the calls around them cost. Whatever needs more is left to the plai
 numbers that are not finite, and what misses the tolerance. The two round differently.
 
 Gain (``python -m benchmarks.kernels --only many``, Zen 5, m = 100, some 35 anchors active, CPU time of rounds with and
-without in turn): 11 % of a round of GradMA-S with a small network, 4.6 ms for 5.2, 2.6 % of one in W1, 36.1 ms for 37.0,
+without in turn): 11 % of a round of GradMA-S with a small network, 4.6 ms for 5.2, 2.6 % of one in W1, 36.1 for 37.0,
 and 1.6 % of one of GradMA, whose workers do more; the QP itself takes 0.25 ms for 1.3.
 """
 
