@@ -79,8 +79,6 @@ CASES = (
     Case("linear layers, GroupNorm", [*FEDAVG, "model.norm=group"], linear, "linear", F.linear),
     Case("linear layers, MOON", w1_arguments("algorithm.name=moon"), linear, "linear", F.linear),
     Case("linear layers, LeNet-5", LENET, linear, "linear", F.linear),
-    Case("linear layers, LeNet-5, bf16-mixed", LENET_BF16, linear, "linear", F.linear),
-    Case("linear layers, bf16-mixed", w1_arguments("precision=bf16-mixed"), linear, "linear", F.linear),
     Case("pooling", LENET, pooling, "max_pool2d", F.max_pool2d),
     Case("pooling, bf16-mixed", LENET_BF16, pooling, "max_pool2d", F.max_pool2d),
     Case("dropout", LENET, dropout, "dropout", dropped),

@@ -117,14 +117,15 @@ def pack_pairs(weight: int, outputs: int, channels: int, kernel_rows: int, kerne
 @inlined
 def pack(weight: int, outputs: int, channels: int, kernel_rows: int, kernel_columns: int, into: int) -> None:
     """Write weights: numbers of one kernel row, each of CHANNELS outputs side by side."""
-    numbers, found, k = floats(weight), floats(into), 0
-    for output in range(outputs):
-        group, lane = output // CHANNELS, output % CHANNELS
+    numbers, found, of_an_output = floats(weight), floats(into), channels * kernel_rows * kernel_columns
+    for group in range(outputs // CHANNELS):
+        k = group * CHANNELS * of_an_output
         for channel in range(channels):
             for row in range(kernel_rows):
                 for column in range(kernel_columns):
                     place = ((group * kernel_rows + row) * kernel_columns + column) * channels + channel
-                    found[place * CHANNELS + lane] = numbers[k]
+                    for lane in range(CHANNELS):
+                        found[place * CHANNELS + lane] = numbers[k + lane * of_an_output]
                     k += 1
 
 

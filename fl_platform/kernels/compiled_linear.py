@@ -1,10 +1,7 @@
 """A linear layer and its derivatives, of the tiles in ``tiles``; samples are rows."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from fl_platform.kernels.linear import PANEL
 from fl_platform.kernels.machine_code import LANES
 from fl_platform.kernels.primitives import floats, inlined, inlined_as
 from fl_platform.kernels.tiles import DOT_COLUMNS, DOT_ROWS, WIDTHS, dot_tile, outer_tile
@@ -13,68 +10,13 @@ LENGTH = 1024
 """Longest sum of one tile of ``dot``: its rows stay in the first cache."""
 DEPTH = 256
 """Longest sum of one tile of ``outer`` where rows of b are many."""
+PANEL = 64
+"""Rows of weights that all samples are multiplied with before the next ones: they stay in the second cache."""
 (WIDE, WIDE_ROWS), (MIDDLE, MIDDLE_ROWS), (NARROW, NARROW_ROWS) = WIDTHS  # the last is one vector
 dot = dot_tile(asks_ahead=False)
-
-
-def outer_of(is_narrow: bool) -> Callable[..., None]:
-    """Make ``outer``, of numbers or of pairs of bfloat16."""
-    wide = outer_tile(WIDE, WIDE_ROWS, is_masked=False, is_narrow=is_narrow)
-    middle = outer_tile(MIDDLE, MIDDLE_ROWS, is_masked=False, is_narrow=is_narrow)
-    narrow = outer_tile(NARROW, NARROW_ROWS, is_masked=True, is_narrow=is_narrow)
-
-    @inlined_as("nnnnnnnnnnxn")
-    def outer(
-        a: int,
-        row_stride: int,
-        k_stride: int,
-        b: int,
-        rows: int,
-        length: int,
-        columns: int,
-        into: int,
-        depth: int,
-        base: int,
-        scale: float,
-        origin: int,
-    ) -> None:
-        """a b, or base + scale a b where there is a base, in sums of ``depth``; where there is an origin, the way from
-        there back to it. Rows of b and of the result are ``columns`` long."""
-        factor = np.float32(scale) if base else np.float32(1)
-        for start in range(0, max(length, 1), depth):  # once for no samples, too: their sum is zero
-            left, right = a + 4 * start * k_stride, b + 4 * start * columns
-            count, column, added_to = min(depth, length - start), 0, into if start else base
-            way_from = origin if start + depth >= length else 0
-            while column + WIDE * LANES <= columns:
-                given = (row_stride, k_stride, right + 4 * column, columns, count)
-                for r in range(0, rows, WIDE_ROWS):
-                    at, some, place = left + 4 * r * row_stride, min(WIDE_ROWS, rows - r), 4 * (r * columns + column)
-                    to, on = into + place, added_to + place if added_to else 0
-                    way = way_from + place if way_from else 0
-                    wide(at, *given, to, columns, some, 0, on, factor, way)
-                column += WIDE * LANES
-            while column + MIDDLE * LANES <= columns:
-                given = (row_stride, k_stride, right + 4 * column, columns, count)
-                for r in range(0, rows, MIDDLE_ROWS):
-                    at, some, place = left + 4 * r * row_stride, min(MIDDLE_ROWS, rows - r), 4 * (r * columns + column)
-                    to, on = into + place, added_to + place if added_to else 0
-                    way = way_from + place if way_from else 0
-                    middle(at, *given, to, columns, some, 0, on, factor, way)
-                column += MIDDLE * LANES
-            while column < columns:
-                given, rest = (row_stride, k_stride, right + 4 * column, columns, count), min(LANES, columns - column)
-                for r in range(0, rows, NARROW_ROWS):
-                    at, some, place = left + 4 * r * row_stride, min(NARROW_ROWS, rows - r), 4 * (r * columns + column)
-                    to, on = into + place, added_to + place if added_to else 0
-                    way = way_from + place if way_from else 0
-                    narrow(at, *given, to, columns, some, rest, on, factor, way)
-                column += LANES
-
-    made: Callable[..., None] = outer
-    return made
-
-
-outer = outer_of(is_narrow=False)
+wide = outer_tile(WIDE, WIDE_ROWS, is_masked=False)
+middle = outer_tile(MIDDLE, MIDDLE_ROWS, is_masked=False)
+narrow = outer_tile(NARROW, NARROW_ROWS, is_masked=True)
 
 
 def forward(x: int, weight: int, bias: int, into: int, samples: int, inputs: int, outputs: int) -> None:
@@ -116,3 +58,51 @@ def linear(x: int, weight: int, bias: int, into: int, samples: int, inputs: int,
                         min(DOT_ROWS, samples - row),
                         min(DOT_COLUMNS, last - column),
                     )
+
+
+@inlined_as("nnnnnnnnnnxn")
+def outer(
+    a: int,
+    row_stride: int,
+    k_stride: int,
+    b: int,
+    rows: int,
+    length: int,
+    columns: int,
+    into: int,
+    depth: int,
+    base: int,
+    scale: float,
+    origin: int,
+) -> None:
+    """a b, or base + scale a b where there is a base, in sums of ``depth``; where there is an origin, the way from
+    there back to it. Rows of b and of the result are ``columns`` long."""
+    factor = np.float32(scale) if base else np.float32(1)
+    for start in range(0, max(length, 1), depth):  # once for no samples, too: their sum is zero
+        left, right = a + 4 * start * k_stride, b + 4 * start * columns
+        count, column, added_to = min(depth, length - start), 0, into if start else base
+        way_from = origin if start + depth >= length else 0
+        while column + WIDE * LANES <= columns:
+            given = (row_stride, k_stride, right + 4 * column, columns, count)
+            for r in range(0, rows, WIDE_ROWS):
+                at, some, place = left + 4 * r * row_stride, min(WIDE_ROWS, rows - r), 4 * (r * columns + column)
+                to, on = into + place, added_to + place if added_to else 0
+                way = way_from + place if way_from else 0
+                wide(at, *given, to, columns, some, 0, on, factor, way)
+            column += WIDE * LANES
+        while column + MIDDLE * LANES <= columns:
+            given = (row_stride, k_stride, right + 4 * column, columns, count)
+            for r in range(0, rows, MIDDLE_ROWS):
+                at, some, place = left + 4 * r * row_stride, min(MIDDLE_ROWS, rows - r), 4 * (r * columns + column)
+                to, on = into + place, added_to + place if added_to else 0
+                way = way_from + place if way_from else 0
+                middle(at, *given, to, columns, some, 0, on, factor, way)
+            column += MIDDLE * LANES
+        while column < columns:
+            given, rest = (row_stride, k_stride, right + 4 * column, columns, count), min(LANES, columns - column)
+            for r in range(0, rows, NARROW_ROWS):
+                at, some, place = left + 4 * r * row_stride, min(NARROW_ROWS, rows - r), 4 * (r * columns + column)
+                to, on = into + place, added_to + place if added_to else 0
+                way = way_from + place if way_from else 0
+                narrow(at, *given, to, columns, some, rest, on, factor, way)
+            column += LANES

@@ -17,15 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fl_platform.kernels.arrays import dtype_of_products, is_array, is_multiplied, is_saved_elsewhere
+from fl_platform.kernels.arrays import is_array, is_saved_elsewhere
 from fl_platform.models.network import Network
 
 WORTH_IT = 1 << 20
 """Multiplications in a product from which on the call of a function of Python's is made up for."""
-PANEL = 64
-"""Rows of weights that all samples are multiplied with before the next ones: they stay in the second cache."""
-BLOCK = 112
-"""Inputs whose derivatives are computed at once in bfloat16, from the weights of all outputs."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -55,100 +51,70 @@ class Linear(torch.autograd.Function):
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W^T + b, in bfloat16 under autocast."""
+    """x W^T + b."""
     x, weight, bias = x.contiguous(), weight.contiguous(), None if bias is None else bias.contiguous()
-    (outputs, inputs), dtype = weight.shape, dtype_of_products()
-    found = x.new_empty(*x.shape[:-1], outputs, dtype=dtype)
-    factors, samples = (weight.data_ptr(), 0 if bias is None else bias.data_ptr()), x.numel() // inputs
-    if dtype == torch.float32:
-        compiled("forward", dtype)(x.data_ptr(), *factors, found.data_ptr(), samples, inputs, outputs)
-        return found
-    is_float, rows = x.dtype == torch.float32, min(outputs, PANEL)
-    work = [empty(x.numel() if is_float else 0, dtype), empty(rows * inputs, dtype), empty(samples * rows)]
-    compiled("forward", dtype)(
-        *(x.data_ptr(), is_float, *factors, found.data_ptr(), samples, inputs, outputs),
-        *(part.data_ptr() for part in work),
-    )
+    outputs, inputs = weight.shape
+    found = x.new_empty(*x.shape[:-1], outputs)
+    places = (x.data_ptr(), weight.data_ptr(), 0 if bias is None else bias.data_ptr(), found.data_ptr())
+    compiled("forward")(*places, x.numel() // inputs, inputs, outputs)
     return found
 
 
 def backward(gradient: Tensor, x: Tensor, weight: Tensor, is_needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """The derivatives by input, weight and bias, those that are needed."""
     gradient, x, weight = gradient.resolve_neg().contiguous(), x.contiguous(), weight.contiguous()
-    (outputs, inputs), dtype = weight.shape, gradient.dtype
+    outputs, inputs = weight.shape
     of_x = torch.empty_like(x) if is_needed[0] else None
     of_weight = torch.empty_like(weight) if is_needed[1] else None
-    made, samples = [0 if part is None else part.data_ptr() for part in (of_x, of_weight)], x.numel() // inputs
-    given = (gradient.data_ptr(), x.data_ptr(), weight.data_ptr())
-    if dtype == torch.float32:
-        compiled("backward", dtype)(*given, *made, samples, inputs, outputs)
-    else:
-        pairs = max((outputs + 1) // 2 * BLOCK, (samples + 1) // 2 * inputs)
-        work = [empty((samples + 1) * (outputs + 1), dtype), empty(pairs), empty(samples * BLOCK)]
-        places = (*given[:2], x.dtype == torch.float32, given[2], *made, samples, inputs, outputs)
-        compiled("backward", dtype)(*places, *(part.data_ptr() for part in work))
-    return of_x, of_weight, gradient.flatten(0, -2).sum(0, dtype=torch.float32) if is_needed[2] else None
+    places = [part.data_ptr() if part is not None else 0 for part in (gradient, x, weight, of_x, of_weight)]
+    compiled("backward")(*places, x.numel() // inputs, inputs, outputs)
+    return of_x, of_weight, gradient.flatten(0, -2).sum(0) if is_needed[2] else None
 
 
 def torch_backward(gradient: Tensor, x: Tensor, weight: Tensor, is_needed: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """``backward`` by torch, which knows the gradient of its own operations and computes many at once."""
-    rows, given, factors = gradient.reshape(-1, len(weight)), x.to(gradient.dtype), weight.to(gradient.dtype)
+    rows = gradient.reshape(-1, len(weight))
     return (
-        (gradient @ factors).to(x.dtype) if is_needed[0] else None,
-        (rows.t() @ given.reshape(len(rows), -1)).to(weight.dtype) if is_needed[1] else None,
-        rows.sum(0).to(weight.dtype) if is_needed[2] else None,
+        gradient @ weight if is_needed[0] else None,
+        rows.t() @ x.reshape(len(rows), -1) if is_needed[1] else None,
+        rows.sum(0) if is_needed[2] else None,
     )
 
 
-def empty(size: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Memory for compiled code to work in."""
-    return torch.empty(size, dtype=dtype, device="cpu")
-
-
 @cache
-def compiled(name: str, dtype: torch.dtype) -> Callable[..., None]:
-    """The compiled function for products of a type."""
+def compiled(name: str) -> Callable[..., None]:
+    """The compiled function."""
     from fl_platform.kernels import machine_code  # which models without such layers do not need
 
-    return machine_code.function("compiled_linear" if dtype == torch.float32 else "compiled_narrow_linear", name)
+    return machine_code.function("compiled_linear", name)
 
 
 def compile_linear(network: Network, dtype: torch.dtype) -> None:
     """Compile what a network's layers need for parameters of this type, so that the first round does not."""
-    products = network.autocast or dtype
-    has_layers = any(isinstance(layer, nn.Linear) for layer in network.module.modules())
-    if dtype == torch.float32 and has_layers and has_code(products):
-        compiled("forward", products)
-        compiled("backward", products)
+    is_float = dtype == torch.float32 and network.autocast is None
+    if is_float and has_vectors() and any(isinstance(layer, nn.Linear) for layer in network.module.modules()):
+        compiled("forward")
+        compiled("backward")
 
 
 def suits(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
     """Tell whether there is compiled code for this layer; a user's model may hold layers of any kind."""
-    dtype = dtype_of_products()
     return (
-        is_array(x, (torch.float32, dtype))
-        and all(is_array(part, (torch.float32,)) for part in (weight, bias) if part is not None)
-        and not any(part.is_meta for part in (x, weight, bias) if part is not None)
+        all(is_array(part, (torch.float32,)) and not part.is_meta for part in (x, weight, bias) if part is not None)
         and x.dim() >= 2
         and weight.dim() == 2
         and x.shape[-1] == weight.shape[1]
         and (bias is None or bias.shape == weight.shape[:1])
         and x.numel() * len(weight) >= WORTH_IT
+        and not torch.is_autocast_enabled("cpu")
         and not is_saved_elsewhere()
-        and has_code(dtype)
+        and has_vectors()
     )
 
 
 @cache
-def has_code(dtype: torch.dtype) -> bool:
-    """Tell whether there is code for products of this type: with vectors of AVX2 at least, without which torch's own
-    are better."""
-    return has_vectors() if dtype == torch.float32 else is_multiplied(dtype)
-
-
-@cache
 def has_vectors() -> bool:
-    """Tell whether the processor has AVX2 at least."""
+    """Tell whether the processor has AVX2 at least; without it torch's own products are better."""
     from fl_platform.kernels import machine_code
 
     return machine_code.LANES >= 8

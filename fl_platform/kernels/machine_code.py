@@ -53,7 +53,6 @@ WITH_AVX512: dict[str, dict[str, dict[str, str]]] = {
     }
     for kind in ("float32", "bfloat16")
 }
-WITH_AVX512["bfloat16"]["compiled_narrow_linear"] = {"forward": "n" * 11, "backward": "n" * 12}
 """The same for processors with AVX-512, by the type of the products: bfloat16 takes AVX512-BF16."""
 
 CALLED = ("expf", "fmaf", "logf", "memcpy", "memmove", "memset", "sqrt", "sqrtf")

@@ -14,19 +14,18 @@ from numba.core import types
 
 from fl_platform.kernels.machine_code import LANES
 from fl_platform.kernels.primitives import intrinsic
-from fl_platform.kernels.vectors import QUAD, VECTOR, Builder, Pairs, Sums, counted, index
+from fl_platform.kernels.vectors import QUAD, Builder, Sums, counted, index
 
 DOT_ROWS, DOT_COLUMNS = (4, 4) if LANES == 16 else (3, 4)
 WIDTHS = ((7, 3), (4, 5), (1, 12)) if LANES == 16 else ((3, 4), (2, 6), (1, 8))
 """Vectors side by side and rows of the tiles of ``outer``: as many sums as registers hold beside the factors."""
 
 
-def dot_tile(asks_ahead: bool, is_narrow: bool = False) -> Any:
+def dot_tile(asks_ahead: bool) -> Any:
     """Make ``into[r, c] += sum_k x[r, k] w[c, k]`` for up to DOT_ROWS rows and DOT_COLUMNS columns.
 
     Where there are fewer, the last one is multiplied again and the product not used. One that asks ahead has memory
-    send the next DOT_COLUMNS rows of w meanwhile, for a w that no cache holds. Numbers of x and w are bfloat16 where
-    they are narrow.
+    send the next DOT_COLUMNS rows of w meanwhile, for a w that no cache holds.
     """
 
     @intrinsic
@@ -45,32 +44,31 @@ def dot_tile(asks_ahead: bool, is_narrow: bool = False) -> Any:
 
         def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
             x, x_stride, w, w_stride, length, into, stride, rows, columns = arguments
-            b = Pairs(llvm) if is_narrow else Builder(llvm)
-            sums = Sums(b, DOT_ROWS, DOT_COLUMNS)
+            b, sums = Builder(llvm), Sums(Builder(llvm), DOT_ROWS, DOT_COLUMNS)
             last_row, last_column = llvm.sub(rows, index(1)), llvm.sub(columns, index(1))
-            left = [b.place(x, b.smaller(index(r), last_row), x_stride, b.SIZE) for r in range(DOT_ROWS)]
-            right = [b.place(w, b.smaller(index(c), last_column), w_stride, b.SIZE) for c in range(DOT_COLUMNS)]
+            left = [b.place(x, b.smaller(index(r), last_row), x_stride) for r in range(DOT_ROWS)]
+            right = [b.place(w, b.smaller(index(c), last_column), w_stride) for c in range(DOT_COLUMNS)]
 
             following = range(DOT_COLUMNS, 2 * DOT_COLUMNS) if asks_ahead else ()
-            ahead = [b.place(w, index(row), w_stride, b.SIZE) for row in following]
+            ahead = [b.place(w, index(row), w_stride) for row in following]
 
             def add(load: Callable[[Any], Any]) -> None:
                 factors = [load(place) for place in right]
                 for r, place in enumerate(left):
                     factor = load(place)
                     for c, other in enumerate(factors):
-                        sums[r, c] = b.product(factor, other, sums[r, c])
+                        sums[r, c] = b.fma(factor, other, sums[r, c])
 
-            whole, bytes_of_vector = llvm.sdiv(length, index(b.NUMBERS)), index(b.SIZE * b.NUMBERS)
+            whole = llvm.sdiv(length, index(LANES))
             with counted(llvm, whole) as loop:
-                offset = llvm.mul(loop.index, bytes_of_vector)
+                offset = llvm.mul(loop.index, index(4 * LANES))
                 for place in ahead:
                     b.fetch(llvm.add(place, offset))
-                add(lambda place: b.load(llvm.add(place, offset), b.FACTORS))
-            rest = llvm.sub(length, llvm.mul(whole, index(b.NUMBERS)))
+                add(lambda place: b.load(llvm.add(place, offset)))
+            rest = llvm.sub(length, llvm.mul(whole, index(LANES)))
             with llvm.if_then(llvm.icmp_signed(">", rest, index(0))):
-                end = llvm.mul(whole, bytes_of_vector)
-                add(lambda place: b.first(rest, llvm.add(place, end)))
+                mask, end = b.lanes_below(rest), llvm.mul(whole, index(4 * LANES))
+                add(lambda place: b.load_some(llvm.add(place, end), mask))
 
             flat = [sums[r, c] for r in range(DOT_ROWS) for c in range(DOT_COLUMNS)]
             found = [b.sums(flat[first : first + LANES]) for first in range(0, len(flat), LANES)]
@@ -88,10 +86,8 @@ def dot_tile(asks_ahead: bool, is_narrow: bool = False) -> Any:
     return dot
 
 
-def outer_tile(vectors: int, most_rows: int, is_masked: bool, is_narrow: bool = False) -> Any:
+def outer_tile(vectors: int, most_rows: int, is_masked: bool) -> Any:
     """Make ``into[r, :] = sum_k a[r, k] b[k, :]`` for so many vectors of columns and up to so many rows.
-
-    Where they are narrow, a and b have pairs of bfloat16 in place of numbers, whose two products are added.
 
     Where there is a ``base`` it is ``into = base + scale * sum``, and where there is an ``origin``, too, it is
     ``into = origin - (base + scale * sum)``; all have the same stride and may be one. Rows of a are ``row_stride``
@@ -117,12 +113,11 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool, is_narrow: bool = 
     ) -> Any:
         def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
             a, row_stride, k_stride, b, b_stride, length, into, stride, rows, columns, base, scale, origin = arguments
-            build = Pairs(llvm) if is_narrow else Builder(llvm)
-            sums = Sums(build, most_rows, vectors)
+            build, sums = Builder(llvm), Sums(Builder(llvm), most_rows, vectors)
             mask = build.lanes_below(columns) if is_masked else None
 
-            def load(place: Any, kind: Any = VECTOR) -> Any:
-                return build.load_some(place, mask, kind) if is_masked else build.load(place, kind)
+            def load(place: Any) -> Any:
+                return build.load_some(place, mask) if is_masked else build.load(place)
 
             def store(value: Any, place: Any) -> None:
                 if is_masked:
@@ -134,11 +129,11 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool, is_narrow: bool = 
             left = [build.place(a, build.smaller(index(r), last_row), row_stride) for r in range(most_rows)]
             with counted(llvm, length) as loop:
                 right = build.place(b, loop.index, b_stride)
-                factors = [load(llvm.add(right, index(4 * LANES * v)), build.FACTORS) for v in range(vectors)]
+                factors = [load(llvm.add(right, index(4 * LANES * v))) for v in range(vectors)]
                 for r in range(most_rows):
                     number = build.spread(build.place(left[r], loop.index, k_stride))
                     for v in range(vectors):
-                        sums[r, v] = build.product(number, factors[v], sums[r, v])
+                        sums[r, v] = build.fma(number, factors[v], sums[r, v])
 
             def places(address: Any) -> list[list[Any]]:
                 rows = [build.place(address, index(r), stride) for r in range(most_rows)]

@@ -14,9 +14,6 @@ from fl_platform.kernels.primitives import call
 
 FLOAT, INDEX, LANE, SHORT, BYTE = ir.FloatType(), ir.IntType(64), ir.IntType(32), ir.IntType(16), ir.IntType(8)
 VECTOR, QUAD, PAIRS = ir.VectorType(FLOAT, LANES), ir.VectorType(FLOAT, 4), ir.VectorType(LANE, 16)
-SHORTS = ir.VectorType(SHORT, 32)
-NAMES = {FLOAT: "f32", LANE: "i32", SHORT: "i16"}
-"""What LLVM calls numbers in the names of its functions."""
 
 
 def index(number: int) -> ir.Constant:
@@ -26,7 +23,7 @@ def index(number: int) -> ir.Constant:
 
 def zeros(kind: ir.VectorType) -> ir.Constant:
     """A vector of zeros."""
-    return ir.Constant(kind, [0.0 if kind.element == FLOAT else 0] * kind.count)
+    return ir.Constant(kind, [0.0] * kind.count)
 
 
 def variable(builder: ir.IRBuilder) -> Any:
@@ -46,17 +43,13 @@ class Builder:
     """
 
     FACTORS: ClassVar[ir.VectorType] = VECTOR
-    NUMBERS: ClassVar[int] = LANES
-    """Factors of a vector."""
-    SIZE: ClassVar[int] = 4
-    """Bytes of a factor."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.llvm = builder
 
-    def place(self, address: Any, row: Any, stride: Any, size: int = 4) -> Any:
-        """The address of a row of numbers of so many bytes."""
-        return self.llvm.add(address, self.llvm.mul(self.llvm.mul(row, stride), index(size)))
+    def place(self, address: Any, row: Any, stride: Any) -> Any:
+        """The address of a row."""
+        return self.llvm.add(address, self.llvm.mul(self.llvm.mul(row, stride), index(4)))
 
     def load(self, address: Any, kind: Any = VECTOR) -> Any:
         loaded = self.llvm.load(self.llvm.inttoptr(address, kind.as_pointer()), typ=kind)
@@ -85,20 +78,16 @@ class Builder:
             mask,
             zeros(kind),
         ]
-        return self.call(f"llvm.masked.load.v{kind.count}{NAMES[kind.element]}.p0", kind, arguments)
+        return self.call(f"llvm.masked.load.v{kind.count}f32.p0", kind, arguments)
 
     def store_some(self, value: Any, address: Any, mask: Any) -> None:
         kind = value.type
         arguments = [value, self.llvm.inttoptr(address, kind.as_pointer()), ir.Constant(LANE, 4), mask]
-        self.call(f"llvm.masked.store.v{kind.count}{NAMES[kind.element]}.p0", ir.VoidType(), arguments)
+        self.call(f"llvm.masked.store.v{kind.count}f32.p0", ir.VoidType(), arguments)
 
     def spread(self, place: Any) -> Any:
         """What is multiplied with a vector of factors, in every lane."""
         return self.splat(self.load(place, FLOAT))
-
-    def first(self, count: Any, place: Any) -> Any:
-        """So many factors at an address, fewer than a vector holds, and zeros."""
-        return self.load_some(place, self.lanes_below(count))
 
     def product(self, x: Any, y: Any, z: Any) -> Any:
         """z plus the products of x and y."""
@@ -163,8 +152,6 @@ class Pairs(Builder):
     """The same with factors of bfloat16, a pair of them in each lane."""
 
     FACTORS = PAIRS
-    NUMBERS = 32
-    SIZE = 2
 
     def load(self, address: Any, kind: Any = VECTOR) -> Any:
         loaded = super().load(address, kind)
@@ -173,9 +160,6 @@ class Pairs(Builder):
 
     def spread(self, place: Any) -> Any:
         return self.splat(self.load(place, LANE))
-
-    def first(self, count: Any, place: Any) -> Any:
-        return self.llvm.bitcast(self.load_some(place, self.lanes_below(count, 32), SHORTS), PAIRS)
 
     def product(self, x: Any, y: Any, z: Any) -> Any:
         return self.call("llvm.x86.avx512bf16.dpbf16ps.512", VECTOR, [z, x, y])
@@ -193,11 +177,6 @@ class Pairs(Builder):
         is_nan = self.llvm.fcmp_unordered("uno", numbers, numbers)
         found = self.llvm.select(is_nan, self.lanes(LANE, 0x7FC0), rounded)
         return self.llvm.trunc(found, ir.VectorType(SHORT, 16))
-
-    def both_narrowed(self, numbers: Any, others: Any) -> Any:
-        """``narrowed`` of two vectors, one after the other, by one instruction: numbers too small for exponents of
-        float32, which products of bfloat16 take for zero, become zero."""
-        return self.call("llvm.x86.avx512bf16.cvtne2ps2bf16.512", SHORTS, [others, numbers])
 
 
 class Sums:

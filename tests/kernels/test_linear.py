@@ -154,7 +154,7 @@ def test_other_layers_are_left_to_torch():
         (torch.complex(x, x).conj().imag, weight),
     ):
         assert not linear.suits(*other)
-    with torch.autocast("cpu", torch.float16):
+    with torch.autocast("cpu", torch.bfloat16):
         assert not linear.suits(x, weight)
 
 
