@@ -12,7 +12,7 @@ DEPTH = 256
 """Longest sum of one tile of ``outer`` where rows of b are many."""
 PANEL = 64
 """Rows of weights that all samples are multiplied with before the next ones: they stay in the second cache."""
-(WIDE, WIDE_ROWS), (MIDDLE, MIDDLE_ROWS), (NARROW, NARROW_ROWS) = WIDTHS  # the last is one vector
+(WIDE, WIDE_ROWS), (MIDDLE, MIDDLE_ROWS), (NARROW, NARROW_ROWS) = WIDTHS
 dot = dot_tile(asks_ahead=False)
 wide = outer_tile(WIDE, WIDE_ROWS, is_masked=False)
 middle = outer_tile(MIDDLE, MIDDLE_ROWS, is_masked=False)
@@ -29,9 +29,9 @@ def backward(
 ) -> None:
     """Write the derivatives of a layer by its input and its weight, those that have an address."""
     if of_x:
-        outer(gradient, outputs, 1, weight, samples, outputs, inputs, of_x, DEPTH, 0, 0.0, 0)
+        outer(gradient, outputs, 1, weight, samples, outputs, inputs, of_x, DEPTH, 0, 0.0)
     if of_weight:
-        outer(gradient, 1, outputs, x, outputs, samples, inputs, of_weight, DEPTH, 0, 0.0, 0)
+        outer(gradient, 1, outputs, x, outputs, samples, inputs, of_weight, DEPTH, 0, 0.0)
 
 
 @inlined
@@ -60,7 +60,7 @@ def linear(x: int, weight: int, bias: int, into: int, samples: int, inputs: int,
                     )
 
 
-@inlined_as("nnnnnnnnnnxn")
+@inlined_as("nnnnnnnnnnx")
 def outer(
     a: int,
     row_stride: int,
@@ -73,36 +73,31 @@ def outer(
     depth: int,
     base: int,
     scale: float,
-    origin: int,
 ) -> None:
-    """a b, or base + scale a b where there is a base, in sums of ``depth``; where there is an origin, the way from
-    there back to it. Rows of b and of the result are ``columns`` long."""
+    """a b, or base + scale a b where there is a base, in sums of ``depth``; rows of b and of the result are ``columns``
+    long."""
     factor = np.float32(scale) if base else np.float32(1)
     for start in range(0, max(length, 1), depth):  # once for no samples, too: their sum is zero
         left, right = a + 4 * start * k_stride, b + 4 * start * columns
         count, column, added_to = min(depth, length - start), 0, into if start else base
-        way_from = origin if start + depth >= length else 0
         while column + WIDE * LANES <= columns:
-            given = (row_stride, k_stride, right + 4 * column, columns, count)
             for r in range(0, rows, WIDE_ROWS):
                 at, some, place = left + 4 * r * row_stride, min(WIDE_ROWS, rows - r), 4 * (r * columns + column)
                 to, on = into + place, added_to + place if added_to else 0
-                way = way_from + place if way_from else 0
-                wide(at, *given, to, columns, some, 0, on, factor, way)
+                wide(at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, 0, on, factor)
             column += WIDE * LANES
         while column + MIDDLE * LANES <= columns:
-            given = (row_stride, k_stride, right + 4 * column, columns, count)
             for r in range(0, rows, MIDDLE_ROWS):
                 at, some, place = left + 4 * r * row_stride, min(MIDDLE_ROWS, rows - r), 4 * (r * columns + column)
                 to, on = into + place, added_to + place if added_to else 0
-                way = way_from + place if way_from else 0
-                middle(at, *given, to, columns, some, 0, on, factor, way)
+                middle(at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, 0, on, factor)
             column += MIDDLE * LANES
         while column < columns:
-            given, rest = (row_stride, k_stride, right + 4 * column, columns, count), min(LANES, columns - column)
+            rest = min(NARROW * LANES, columns - column)
             for r in range(0, rows, NARROW_ROWS):
                 at, some, place = left + 4 * r * row_stride, min(NARROW_ROWS, rows - r), 4 * (r * columns + column)
                 to, on = into + place, added_to + place if added_to else 0
-                way = way_from + place if way_from else 0
-                narrow(at, *given, to, columns, some, rest, on, factor, way)
-            column += LANES
+                narrow(
+                    at, row_stride, k_stride, right + 4 * column, columns, count, to, columns, some, rest, on, factor
+                )
+            column += NARROW * LANES

@@ -65,12 +65,11 @@ def column_sums(address: int, samples: int, columns: int, into: int) -> None:
 
 
 @inlined
-def step(weights: int, gradient: int, count: int, rate: float, into: int, origin: int) -> None:
-    """w - rate g, rounded once, as torch does it; where there is an origin, the way from there back to it."""
-    w, g, factor, made, start = floats(weights), floats(gradient), -np.float32(rate), floats(into), floats(origin)
+def step(weights: int, gradient: int, count: int, rate: float, into: int) -> None:
+    """w - rate g, rounded once, as torch does it."""
+    w, g, factor, made = floats(weights), floats(gradient), -np.float32(rate), floats(into)
     for k in range(count):
-        stepped = fma(factor, g[k], w[k])
-        made[k] = start[k] - stepped if origin else stepped
+        made[k] = fma(factor, g[k], w[k])
 
 
 @inlined
@@ -204,11 +203,8 @@ def train(
     places: int,
     widest: int,
     rate: float,
-    origin: int,
 ) -> None:
     """Take an SGD step per batch from ``params`` to ``stepped``, or write one batch's gradient ``into`` a vector.
-
-    Where there is an ``origin``, only one step is taken, and the way from there back to it is written in its place.
 
     ``batches`` has the addresses of samples and labels and the number of samples of each. Running statistics in
     ``buffers`` are updated if there are any. The working memory holds ``room`` samples of ``places`` outputs and twice
@@ -237,11 +233,10 @@ def train(
             weight, bias = params + 4 * layer[WEIGHT], params + 4 * layer[BIAS]
             if layer[KIND] == LINEAR:
                 if number > 0:
-                    outer(above, outputs, 1, weight, samples, outputs, inputs, below, DEPTH, 0, 0.0, 0)
+                    outer(above, outputs, 1, weight, samples, outputs, inputs, below, DEPTH, 0, 0.0)
                 column_sums(above, samples, outputs, sums + 4 * outputs)
                 target, base = written + 4 * layer[WEIGHT], 0 if into else weight
-                start = origin + 4 * layer[WEIGHT] if origin else 0
-                outer(above, 1, outputs, seen, outputs, samples, inputs, target, max(samples, 1), base, -rate, start)
+                outer(above, 1, outputs, seen, outputs, samples, inputs, target, max(samples, 1), base, -rate)
             else:
                 batch_moments = moments + 4 * layer[MOMENTS]
                 norm_gradient(above, seen, weight, batch_moments, sums, below, samples, outputs)
@@ -252,13 +247,11 @@ def train(
                 if into:
                     copy(sums, into + 4 * layer[WEIGHT], outputs)
                 else:
-                    start = origin + 4 * layer[WEIGHT] if origin else 0
-                    step(weight, sums, outputs, rate, stepped + 4 * layer[WEIGHT], start)
+                    step(weight, sums, outputs, rate, stepped + 4 * layer[WEIGHT])
             if into:
                 copy(sums + 4 * outputs, into + 4 * layer[BIAS], outputs)
             else:
-                start = origin + 4 * layer[BIAS] if origin else 0
-                step(bias, sums + 4 * outputs, outputs, rate, stepped + 4 * layer[BIAS], start)
+                step(bias, sums + 4 * outputs, outputs, rate, stepped + 4 * layer[BIAS])
             above, below = below, above
         if not into:
             params = stepped

@@ -79,7 +79,7 @@ def run(
         weight, bias = params + 4 * layer[WEIGHT], params + 4 * layer[BIAS]
         if layer[KIND] == LINEAR:
             fill_lines(bias, into, outputs, samples)
-            outer(weight, inputs, 1, x, outputs, inputs, samples, into, DEPTH, into, 1.0, 0)
+            outer(weight, inputs, 1, x, outputs, inputs, samples, into, DEPTH, into, 1.0)
         elif layer[KIND] == RELU:
             rectify(into, samples * outputs)
         else:

@@ -67,13 +67,12 @@ def load(batches: int, worker: int, step: int) -> int:
 
 @inlined
 def take_step(
-    network: int, params: int, stepped: int, buffers: int, batch: int, into: int, loss: int, rate: float, origin: int
+    network: int, params: int, stepped: int, buffers: int, batch: int, into: int, loss: int, rate: float
 ) -> None:
-    """A step of SGD, or the way from an origin back to it, or a gradient ``into`` a vector."""
+    """A step of SGD, or a gradient ``into`` a vector."""
     told = integers(network)
     layers, rates, work = told[0], told[1], told[4]
-    sizes = (told[5], told[6], told[7])
-    train(layers, rates, told[2], params, stepped, buffers, batch, 1, into, loss, work, *sizes, rate, origin)
+    train(layers, rates, told[2], params, stepped, buffers, batch, 1, into, loss, work, told[5], told[6], told[7], rate)
 
 
 @inlined
@@ -86,17 +85,16 @@ def subtract(address: int, other: int, into: int, count: int) -> None:
 
 def train_workers(network: int, batches: int, vectors: int, losses: int, rate: float) -> None:
     """Take the workers' steps along their gradients; ``losses`` has a line for each worker."""
-    told, given = integers(batches), integers(vectors)
+    told, given, dim = integers(batches), integers(vectors), integers(network)[3]
     for worker in range(told[7]):
         statistics, last = given[1] + worker * given[4], given[3] + worker * given[6]
-        delta, num_steps, center = given[2] + worker * given[5], integers(told[8])[worker], given[0]
-        now = center
-        for step in range(num_steps):
+        now = given[0]
+        for step in range(integers(told[8])[worker]):
             batch = load(batches, worker, step)
             loss = losses + 4 * (worker * told[9] + step)
-            into, origin = (delta, center) if step == num_steps - 1 else (last, 0)
-            take_step(network, now, into, statistics, batch, 0, loss, rate, origin)
+            take_step(network, now, last, statistics, batch, 0, loss, rate)
             now = last
+        subtract(given[0], now, given[2] + worker * given[5], dim)
 
 
 def train_projected_workers(
@@ -133,7 +131,7 @@ def train_projected_workers(
                 into = gradients[model]
                 is_own = model == 0
                 place = loss if is_own else elsewhere
-                take_step(network, models[model], 0, statistics if is_own else 0, batch, into, place, 0.0, 0)
+                take_step(network, models[model], 0, statistics if is_own else 0, batch, into, place, 0.0)
                 if not is_own:
                     anchors += 1
                     columns[anchors] = into
@@ -148,7 +146,7 @@ def train_projected_workers(
                 clock[0] += ticks() - start
                 found += 8 * FOUND * own[5]
             else:
-                compiled_perceptron.step(now, gradient, dim, rate, following, 0)
+                compiled_perceptron.step(now, gradient, dim, rate, following)
             before, now = now, following
         subtract(center, now, given[2] + worker * given[5], dim)
     clock[1] += ticks() - began

@@ -31,7 +31,7 @@ ENTRIES: dict[str, dict[str, str]] = {
         for kind in ("float32", "bfloat16")
     },
     "compiled_linear": {"forward": "n" * 7, "backward": "n" * 8},
-    "compiled_perceptron": {"train": "n" * 14 + "xn"},
+    "compiled_perceptron": {"train": "n" * 14 + "x"},
     "compiled_scores": {"scores": "n" * 13},
     "compiled_worker": {"train_workers": "nnnnx", "train_projected_workers": "n" * 6 + "xx"},
     "compiled_pooling": {

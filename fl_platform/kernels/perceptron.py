@@ -124,7 +124,7 @@ class Perceptron:
         chain, room = self.chain, loaded.room
         vectors, work = (params, params, statistics), self.working_memory(room)
         batches = (addressof(loaded.table), len(loaded))
-        self._train(*self.tables, *vectors, *batches, into, losses, work, room, chain.places, chain.widest, rate, 0)
+        self._train(*self.tables, *vectors, *batches, into, losses, work, room, chain.places, chain.widest, rate)
 
     def rows_of(self, stack: Stack | None, kind: int) -> tuple[int, int]:
         """The address of a stack's rows, parameters (0) or buffers (1), and how many bytes lie from one to the next.

@@ -14,7 +14,7 @@ from numba.core import types
 
 from fl_platform.kernels.machine_code import LANES
 from fl_platform.kernels.primitives import intrinsic
-from fl_platform.kernels.vectors import QUAD, Builder, Sums, counted, index
+from fl_platform.kernels.vectors import FLOAT, QUAD, Builder, Sums, counted, index
 
 DOT_ROWS, DOT_COLUMNS = (4, 4) if LANES == 16 else (3, 4)
 WIDTHS = ((7, 3), (4, 5), (1, 12)) if LANES == 16 else ((3, 4), (2, 6), (1, 8))
@@ -89,9 +89,9 @@ def dot_tile(asks_ahead: bool) -> Any:
 def outer_tile(vectors: int, most_rows: int, is_masked: bool) -> Any:
     """Make ``into[r, :] = sum_k a[r, k] b[k, :]`` for so many vectors of columns and up to so many rows.
 
-    Where there is a ``base`` it is ``into = base + scale * sum``, and where there is an ``origin``, too, it is
-    ``into = origin - (base + scale * sum)``; all have the same stride and may be one. Rows of a are ``row_stride``
-    apart and its columns ``k_stride``; of a masked tile, which has one vector, ``columns`` lanes count.
+    Where there is a ``base`` it is ``into = base + scale * sum``; both have the same stride and may be one. Rows of a
+    are ``row_stride`` apart and its columns ``k_stride``; of a masked tile, which has one vector, ``columns`` lanes
+    count.
     """
 
     @intrinsic
@@ -109,10 +109,9 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool) -> Any:
         columns: Any,
         base: Any,
         scale: Any,
-        origin: Any,
     ) -> Any:
         def generate(context: Any, llvm: Any, signature: Any, arguments: Any) -> Any:
-            a, row_stride, k_stride, b, b_stride, length, into, stride, rows, columns, base, scale, origin = arguments
+            a, row_stride, k_stride, b, b_stride, length, into, stride, rows, columns, base, scale = arguments
             build, sums = Builder(llvm), Sums(Builder(llvm), most_rows, vectors)
             mask = build.lanes_below(columns) if is_masked else None
 
@@ -131,7 +130,7 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool) -> Any:
                 right = build.place(b, loop.index, b_stride)
                 factors = [load(llvm.add(right, index(4 * LANES * v))) for v in range(vectors)]
                 for r in range(most_rows):
-                    number = build.spread(build.place(left[r], loop.index, k_stride))
+                    number = build.splat(build.load(build.place(left[r], loop.index, k_stride), FLOAT))
                     for v in range(vectors):
                         sums[r, v] = build.fma(number, factors[v], sums[r, v])
 
@@ -139,28 +138,22 @@ def outer_tile(vectors: int, most_rows: int, is_masked: bool) -> Any:
                 rows = [build.place(address, index(r), stride) for r in range(most_rows)]
                 return [[llvm.add(row, index(4 * LANES * v)) for v in range(vectors)] for row in rows]
 
-            made, added_to, origins = places(into), places(base), places(origin)
-
-            def store_all(value: Callable[[int, int], Any]) -> None:
-                for r in range(most_rows):
-                    with llvm.if_then(llvm.icmp_signed("<", index(r), rows)):
-                        for v in range(vectors):
-                            store(value(r, v), made[r][v])
-
-            def added(r: int, v: int) -> Any:
-                return build.fma(factor, sums[r, v], load(added_to[r][v]))
-
-            factor = build.splat(scale)
-            with llvm.if_else(llvm.icmp_signed("==", base, index(0))) as (is_written, is_added):
-                with is_written:
-                    store_all(lambda r, v: sums[r, v])
-                with is_added, llvm.if_else(llvm.icmp_signed("==", origin, index(0))) as (is_there, is_way):
-                    with is_there:
-                        store_all(added)
-                    with is_way:
-                        store_all(lambda r, v: llvm.fsub(load(origins[r][v]), added(r, v)))
+            made, added_to = places(into), places(base)
+            is_written = llvm.icmp_signed("==", base, index(0))
+            with llvm.if_else(is_written) as (written, added):
+                with written:
+                    for r in range(most_rows):
+                        with llvm.if_then(llvm.icmp_signed("<", index(r), rows)):
+                            for v in range(vectors):
+                                store(sums[r, v], made[r][v])
+                with added:
+                    factor = build.splat(scale)
+                    for r in range(most_rows):
+                        with llvm.if_then(llvm.icmp_signed("<", index(r), rows)):
+                            for v in range(vectors):
+                                store(build.fma(factor, sums[r, v], load(added_to[r][v])), made[r][v])
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 11, types.float32, types.intp), generate
+        return types.void(*[types.intp] * 11, types.float32), generate
 
     return outer
