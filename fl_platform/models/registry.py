@@ -64,6 +64,9 @@ def build(
 ) -> nn.Module:
     """Return a freshly initialised network: PyTorch's default initialisation, drawn from ``generator`` alone.
 
+    BatchNorm and Dropout layers in it are replaced by ones that know padding, GRU and LSTM layers by ones that both
+    engines can run.
+
     ``shape``, ``features`` and ``num_tokens`` are those of the data set. ``adapt`` may change the network before it is
     used; what it adds is drawn after the rest. Raises UserError for options that do not apply, or a network that does
     not fit the data or cannot be adapted.
@@ -85,6 +88,10 @@ def build(
         else:
             check_model_name(name)
             module = imported(name, dict(options or {}))
+        try:
+            adopt(module)
+        except ValueError as error:
+            raise UserError(f"model.name={name} cannot be trained by workers: {error}") from None
         example = example_inputs(shape, features)
         check_output(name, module, example, num_classes)  # where lazy layers draw their values
         if adapt is not None:
@@ -92,8 +99,7 @@ def build(
                 adapt(module, example, num_classes)
             except ValueError as error:
                 raise UserError(f"model.name={name} {error}") from None
-    if not known:
-        check_draws(name, module, example)
+    check_draws(name, module, example)
     adopt_layers(module)
     return module
 
@@ -120,7 +126,7 @@ def registered(
 
 
 def imported(path: str, options: dict[str, Any]) -> nn.Module:
-    """Return the user's own network, its BatchNorm and Dropout replaced by layers that know padding.
+    """Return the user's own network.
 
     ``path`` is the dotted path of a class, which must be a subclass of nn.Module: nothing else is called. ``options``
     are its keyword arguments. Raises UserError for any other path, and where the class cannot be built or trained.
@@ -135,10 +141,6 @@ def imported(path: str, options: dict[str, Any]) -> nn.Module:
         module = found(**options)
     except TypeError as error:
         raise UserError(f"model.name={path} with model.options={options} cannot be built: {error}") from None
-    try:
-        adopt(module)
-    except ValueError as error:
-        raise UserError(f"model.name={path} cannot be trained by workers: {error}") from None
     return module
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from fl_platform import models
 from fl_platform.config.registry import MODELS
 from fl_platform.errors import UserError
-from fl_platform.models.layers import BatchNorm
+from fl_platform.models.layers import BatchNorm, Dropout, Pass
 from fl_platform.models.network import Network
 
 OWN = "tests.models.own_modules."
@@ -111,6 +111,51 @@ def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match=r"model\.name=mlp is registered already"):
         models.architecture("mlp", "another")(lambda shape, num_classes, norm, width: nn.Sequential())
     assert {"mlp", "lenet5", "vgg11", "resnet20"} <= set(MODELS.names())
+
+
+@pytest.fixture
+def register():
+    """Register a builder of networks of one's own for the length of a test; returns its name."""
+    names = []
+
+    def add(*layers):
+        names.append(f"own{len(names)}")
+        architecture = models.architecture(names[-1], "one's own")
+        architecture(lambda shape, num_classes, norm, width: nn.Sequential(*(layer() for layer in layers)))
+        return names[-1]
+
+    yield add
+    for name in names:
+        MODELS._entries.pop(name)
+
+
+def test_layers_of_a_registered_architecture_become_ours_too(register):
+    name = register(
+        lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout2d(0.1), nn.Flatten()),
+        lambda: nn.Sequential(nn.Linear(144, 8), nn.Dropout(0.5)),
+        lambda: nn.Linear(8, 10),
+    )
+    found = models.build(name, (1, 8, 8), 10)
+    assert [type(layer) for layer in (found[0][1], found[0][2], found[1][1])] == [BatchNorm, Dropout, Dropout]
+    network, x = Network(found), torch.randn(6, 1, 8, 8)
+    weights = network.parameters.views(network.initial_params)
+
+    def logits(key):
+        return network.single(weights, network.initial_buffers, x, Pass(train=True, key=torch.tensor(key))).logits
+
+    assert logits(1).equal(logits(1))
+    assert not logits(1).equal(logits(2))
+
+
+def test_a_registered_architecture_that_cannot_be_trained_is_refused(register):
+    name = register(nn.Flatten, lambda: nn.BatchNorm1d(64, affine=False), lambda: nn.Linear(64, 10))
+    with pytest.raises(
+        UserError, match=rf"model\.name={name} cannot be trained by workers: BatchNorm layer '1' must be"
+    ):
+        models.build(name, (1, 8, 8), 10)
+    name = register(nn.Flatten, lambda: nn.Linear(64, 10), lambda: nn.RReLU())
+    with pytest.raises(UserError, match=rf"model\.name={name} draws random numbers itself"):
+        models.build(name, (1, 8, 8), 10)
 
 
 def relu_before_pooling(module: nn.Module) -> nn.Module:
