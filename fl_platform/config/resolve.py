@@ -239,7 +239,8 @@ def unknown_field(algorithm: str, name: str, value: Any, options: Options) -> Us
     if any(known.startswith(f"{name}.") for known in options):
         return UserError(f"{key}={shown(value)} has the wrong type; {key} is a group of keys")
     others = owners(name)
-    hint = f"; {', '.join(others)} have it" if others else did_you_mean(name, options)
+    verb = "has" if len(others) == 1 else "have"
+    hint = f"; {', '.join(others)} {verb} it" if others else did_you_mean(name, options)
     return UserError(f"{key}={value}: {algorithm} has no such field; it has {', '.join(options) or 'none'}{hint}")
 
 
