@@ -5,12 +5,11 @@ rounded image by image, in the first cache. The output of the convolution is nev
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from fl_platform.kernels.convolution_tiles import CHANNELS, maxima_tile
-from fl_platform.kernels.primitives import floats, inlined, pointer
+from fl_platform.kernels.primitives import floats, inlined, pointer, rounded
 
 WIDE = 6
 """Columns of a tile: as many as registers hold sums for."""
@@ -143,14 +142,6 @@ def follow_by_zeros(x: int, numbers: int, into: int) -> None:
     read, found = pointer(x, np.uint16(0)), pointer(into, np.uint32(0))
     for k in range(numbers):
         found[k] = np.uint32(read[k])
-
-
-@inlined
-def rounded(number: Any) -> Any:
-    """The bits of a float32 number as bfloat16, rounded to nearest even."""
-    bits = np.float32(number).view(np.uint32)
-    found = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.uint16(found) if number == number else np.uint16(0x7FC0)
 
 
 forward_float32, forward_bfloat16 = forward_in(is_narrow=False), forward_in(is_narrow=True)

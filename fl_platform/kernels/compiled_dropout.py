@@ -7,27 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from fl_platform.kernels.primitives import inlined, pointer
+from fl_platform.kernels.primitives import inlined, pointer, rounded, unchanged, widened
 
 
 def forward_float32(x: int, count: int, low: int, high: int, bound: int, into: int, keep: int, left: float) -> None:
     """Write x keep / left where the bits of a position are above the bound, and the mask if it has an address."""
-    _forward(x, count, low, high, bound, into, keep, left, np.float32(0), _as_it_is, _as_it_is)
+    _forward(x, count, low, high, bound, into, keep, left, np.float32(0), unchanged, unchanged)
 
 
 def forward_bfloat16(x: int, count: int, low: int, high: int, bound: int, into: int, keep: int, left: float) -> None:
     """``forward_float32`` for bfloat16 numbers."""
-    _forward(x, count, low, high, bound, into, keep, left, np.uint16(0), _widened, _narrowed)
+    _forward(x, count, low, high, bound, into, keep, left, np.uint16(0), widened, rounded)
 
 
 def backward_float32(gradient: int, keep: int, count: int, into: int, left: float) -> None:
     """Write gradient / left keep."""
-    _backward(gradient, keep, count, into, left, np.float32(0), _as_it_is, _as_it_is)
+    _backward(gradient, keep, count, into, left, np.float32(0), unchanged, unchanged)
 
 
 def backward_bfloat16(gradient: int, keep: int, count: int, into: int, left: float) -> None:
     """``backward_float32`` for bfloat16 numbers."""
-    _backward(gradient, keep, count, into, left, np.uint16(0), _widened, _narrowed)
+    _backward(gradient, keep, count, into, left, np.uint16(0), widened, rounded)
 
 
 @inlined
@@ -65,8 +65,8 @@ def _backward(
     numbers, mask, found = pointer(gradient, like), pointer(keep, np.uint8(0)), pointer(into, like)
     quotient = np.float32(left)
     for k in range(count):
-        rounded = widened(narrowed(widened(numbers[k]) / quotient))
-        found[k] = narrowed(_times(rounded, mask[k] != np.uint8(0)))
+        whole = widened(narrowed(widened(numbers[k]) / quotient))
+        found[k] = narrowed(_times(whole, mask[k] != np.uint8(0)))
 
 
 @inlined
@@ -88,20 +88,3 @@ def _mixed(bits: Any) -> Any:
 def _times(number: Any, is_kept: Any) -> Any:
     """The number or, where it is finite, a zero of its sign."""
     return number * (np.float32(1) if is_kept else np.float32(0))
-
-
-@inlined
-def _as_it_is(number: Any) -> Any:
-    return number
-
-
-@inlined
-def _widened(bits: Any) -> Any:
-    return np.float32(np.int32(np.int32(bits) << np.int32(16)).view(np.float32))
-
-
-@inlined
-def _narrowed(number: Any) -> Any:
-    bits = np.uint32(np.float32(number).view(np.uint32))
-    rounded = np.uint32(bits + np.uint32(0x7FFF) + np.uint32((bits >> np.uint32(16)) & np.uint32(1)))
-    return np.uint16(0x7FC0) if number != number else np.uint16(rounded >> np.uint32(16))

@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from fl_platform.kernels.primitives import inlined, pointer
+from fl_platform.kernels.primitives import inlined, pointer, unchanged, widened
 
 
 def forward_float32(
     x: int, images: int, channels: int, height: int, width: int, is_channels_last: int, y: int, which: int
 ) -> None:
     """Write the maxima and, unless its address is zero, which of its pixels each is: 0 to 3."""
-    _forward(x, images, channels, height, width, is_channels_last, y, which, 4, np.float32(0), _as_it_is, _as_it_is)
+    _forward(x, images, channels, height, width, is_channels_last, y, which, 4, np.float32(0), unchanged, unchanged)
 
 
 def forward_bfloat16(
     x: int, images: int, channels: int, height: int, width: int, is_channels_last: int, y: int, which: int
 ) -> None:
     """``forward_float32`` for bfloat16 numbers."""
-    _forward(x, images, channels, height, width, is_channels_last, y, which, 2, np.uint16(0), _widened, _narrowed)
+    _forward(x, images, channels, height, width, is_channels_last, y, which, 2, np.uint16(0), widened, _narrowed)
 
 
 def backward_float32(
@@ -164,15 +164,6 @@ def _spread(numbers: Any, places: Any, first: int, step: int, right: int, count:
 
 
 @inlined
-def _as_it_is(number: Any) -> Any:
-    return number
-
-
-@inlined
-def _widened(bits: Any) -> Any:
-    return np.float32(np.int32(np.int32(bits) << np.int32(16)).view(np.float32))
-
-
-@inlined
 def _narrowed(number: Any) -> Any:
+    """Bits of a number that bfloat16 holds."""
     return np.uint16(np.float32(number).view(np.int32) >> np.int32(16))

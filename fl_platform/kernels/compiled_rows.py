@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fl_platform.kernels.compiled_convolution import rounded
 from fl_platform.kernels.convolution_gradient_tiles import IN_ORDER, NUMBERS, rows_tile
-from fl_platform.kernels.primitives import floats, inlined, inlined_as, pointer
+from fl_platform.kernels.primitives import floats, inlined, inlined_as, pointer, rounded
 
 VECTORS = 5
 """Vectors of a row in the larger tiles."""

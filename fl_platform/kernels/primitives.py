@@ -100,3 +100,23 @@ def doubles(address: int) -> Any:
 def integers(address: int) -> Any:
     """The int64 numbers at an address."""
     return pointer(address, np.int64(0))
+
+
+@inlined
+def unchanged(number: Any) -> Any:
+    """The number."""
+    return number
+
+
+@inlined
+def widened(bits: Any) -> Any:
+    """The float32 number that bits of bfloat16 are."""
+    return np.float32(np.int32(np.int32(bits) << np.int32(16)).view(np.float32))
+
+
+@inlined
+def rounded(number: Any) -> Any:
+    """The bits of a float32 number as bfloat16, rounded to nearest even."""
+    bits = np.uint32(np.float32(number).view(np.uint32))
+    found = np.uint32(bits + np.uint32(0x7FFF) + np.uint32((bits >> np.uint32(16)) & np.uint32(1)))
+    return np.uint16(0x7FC0) if number != number else np.uint16(found >> np.uint32(16))
