@@ -101,6 +101,8 @@ def _run_steps(layer: nn.RNNBase, x: Tensor, states: State, step: Step, weights:
 
 def adopted(child: nn.RNNBase, name: str) -> nn.RNNBase:
     """Return a user's recurrent layer as one of ours, with its values; ValueError for one that workers cannot train."""
+    if type(child) in (GRU, LSTM):
+        return child
     kinds: dict[type[nn.RNNBase], type[GRU] | type[LSTM]] = {nn.GRU: GRU, nn.LSTM: LSTM}
     kind = kinds.get(type(child))
     proj_size = getattr(child, "proj_size", 0)

@@ -11,6 +11,7 @@ from fl_platform.config.registry import MODELS
 from fl_platform.errors import UserError
 from fl_platform.models.layers import BatchNorm, Dropout, Pass
 from fl_platform.models.network import Network
+from fl_platform.models.recurrent import GRU
 
 OWN = "tests.models.own_modules."
 
@@ -145,6 +146,11 @@ def test_layers_of_a_registered_architecture_become_ours_too(register):
 
     assert logits(1).equal(logits(1))
     assert not logits(1).equal(logits(2))
+
+
+def test_layers_that_are_ours_already_stay():
+    module = models.build("char_gru", (16,), 30, features="tokens", num_tokens=30)
+    assert any(type(layer) is GRU for layer in module.modules())
 
 
 def test_a_registered_architecture_that_cannot_be_trained_is_refused(register):
